@@ -9,6 +9,7 @@ import math
 import numbers
 import types
 import typing
+from abc import ABC
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def param(
 
 
 @dataclass(frozen=True)
-class Parametrised:
+class Parametrised(ABC):
     """A frozen dataclass whose `param` fields are checked when it is made."""
 
     name: ClassVar[str]  # by which it is asked for; small letters and hyphens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
@@ -102,9 +103,9 @@ class Anonymizer(Parametrised):
             raise UsageError(f"{self.name} needs a background set of other people's faces; call fit first")
         return background
 
+    @abstractmethod
     def __call__(self, faces: Faces) -> Images:
         """Anonymised crops [N,S,S,3] uint8 RGB, in the order given."""
-        raise NotImplementedError
 
     def invert(self, faces: Faces) -> Images:
         """The source crops, from anonymised ones and the right key; UsageError where the method has no inverse."""
@@ -127,9 +128,9 @@ class PerImage(Anonymizer):
             out[index] = self.apply(image, marks, generator(self.seed, self.name, name))
         return out
 
+    @abstractmethod
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """One image [S,S,3] uint8 RGB → the same; landmarks [5,2]; all that is drawn comes from `rng`."""
-        raise NotImplementedError
 
 
 def generator(*key: object) -> np.random.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
@@ -24,9 +25,9 @@ class Defence(Parametrised):
     title: ClassVar[str]
     stochastic = False
 
+    @abstractmethod
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         """The published image, from the anonymiser's and the clear one, [S,S,3] uint8; all is drawn from `rng`."""
-        raise NotImplementedError
 
 
 # Revelio's four (§6, Appendix D) with its settings as defaults, and a random choice of them.

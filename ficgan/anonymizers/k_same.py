@@ -5,6 +5,7 @@ A *public* background protects nothing from whoever holds it: k·y − Σ is the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,9 +135,9 @@ class _KSame(Anonymizer):
             out[part] = self._mean(background.space, rows[part], coordinates, chosen)
         return out.reshape(faces.images.shape)
 
+    @abstractmethod
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         """Means [M,D] of images [M,D] and of the rows `chosen` [M,k − 1] of the space."""
-        raise NotImplementedError
 
 
 _SOURCE = "Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5"

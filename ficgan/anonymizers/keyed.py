@@ -5,6 +5,7 @@ All images of a size share one permutation, a single cycle, so that nothing stay
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -29,9 +30,9 @@ class _Permutation(Anonymizer):
     def invert(self, faces: Faces) -> Images:
         return _taken(faces.images, np.argsort(self.sources(faces.images.shape[1])).astype(np.int32))
 
+    @abstractmethod
     def sources(self, side: int) -> Index:
         """[side²] for every pixel of the result, in reading order, the pixel it shows; UsageError if none moves."""
-        raise NotImplementedError
 
 
 @ANONYMIZERS.add

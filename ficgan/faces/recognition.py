@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -148,7 +149,7 @@ def recognizer_missing(name: str) -> str | None:
     raise UsageError(f"Unknown face recogniser {name!r}: use auto, {', '.join(RECOGNIZERS)} or onnx:PATH.")
 
 
-class _Embedder:
+class _Embedder(ABC):
     """Aligned crops in, embeddings out; what all recognisers share."""
 
     name: str
@@ -169,9 +170,9 @@ class _Embedder:
         pairs = zip(images, np.asarray(landmarks, dtype=np.float64), strict=True)
         return self.embed_aligned(np.stack([crop(x, similarity(m, self.points), self.size) for x, m in pairs]))
 
+    @abstractmethod
     def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
         """Embeddings float32 [N, D] of crops uint8 [N, S, S, 3] that are already in this recogniser's own alignment."""
-        raise NotImplementedError
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
         """Distance of two embeddings [D]: Euclidean, or 1 - cosine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self, TypedDict
@@ -56,9 +57,9 @@ class CloudAnonymizer(Parametrised):
     # whoever knows it and the cloud's name can draw the same again.
     seed: int | None = None
 
+    @abstractmethod
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         """The anonymised cloud; random draws depend on the seed, the method and `name`."""
-        raise NotImplementedError
 
     @classmethod
     def of_strength(cls, strength: int, **given: Any) -> Self:

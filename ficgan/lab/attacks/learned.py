@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,13 +54,13 @@ class Learned(base.Reverser):
         if self.size % self.multiple:
             raise UsageError(f"{self.name}: size is {self.size}; give a multiple of {self.multiple}")
 
+    @abstractmethod
     def network(self) -> nn.Module:
         """Untrained; a function of the parameters alone, so that a weights file can be read back."""
-        raise NotImplementedError
 
+    @abstractmethod
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         """Losses and optimisers around the network, which is already on the device."""
-        raise NotImplementedError
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         """One candidate [B,3,size,size] in [0, 1] for each face `seen` of that shape, drawn by `seeds` [B]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def minimise(
     return best
 
 
-class Learner:
+class Learner(ABC):
     """What is trained: modules and optimisers by name, and a precision; "network" is used in the end."""
 
     precision = "float32"
@@ -85,13 +86,13 @@ class Learner:
         """The network that is used in the end, such as an average."""
         return self.modules["network"]
 
+    @abstractmethod
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
         """One step of the optimisers on a batch; losses by name, detached. `images`: seen before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, seen: Any, wanted: Any) -> Tensor:
         """Mean loss of a batch, by which the best epoch is chosen on people held out; no gradients there."""
-        raise NotImplementedError
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         """The rate's next factor, from the last one, the epochs done of all, and epochs since the least loss."""
@@ -148,15 +149,15 @@ class LossLearner(Learner):
         return self._rate(factor, done, stale)
 
 
-class Batches:
+class Batches(ABC):
     """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number."""
 
     steps: int
     batch: int
 
+    @abstractmethod
     def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]:
         """The batches of an epoch from the step `first` on."""
-        raise NotImplementedError
 
     def held_out(self) -> Iterator[tuple[Any, Any]]:
         """Batches of the examples by which the best epoch is chosen; none where the last one is kept."""
