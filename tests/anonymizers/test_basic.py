@@ -79,9 +79,6 @@ def test_results_depend_on_the_image_s_name_and_the_seed_alone(name: str, parame
     assert np.array_equal(other, out) != ANONYMIZERS[name].traits.stochastic
 
 
-# Eye mask
-
-
 def slow_bar(side: int, landmarks: np.ndarray, scale: float) -> np.ndarray:
     """Pixels whose centre lies in the oriented bar, one by one."""
     left, right = (complex(*point) for point in landmarks[:2].astype(float))
@@ -112,9 +109,6 @@ def test_eye_mask_is_a_bar_along_the_eyes(side: int, angle: float) -> None:
             assert (out[eye[1], eye[0]] == 0).all()
 
 
-# Noise
-
-
 def test_described_noise_is_gaussian_and_clipped() -> None:
     faces = Faces(np.full((4, 128, 128, 3), 128, np.uint8), tuple("abcd"))
     out = GaussianNoise(sigma=30)(faces).astype(float) - 128
@@ -126,9 +120,6 @@ def test_described_noise_is_gaussian_and_clipped() -> None:
     assert abs((wide == 255).mean() - stats.norm.sf(254.5 - 128, scale=200)) < 0.005
     flat = out.reshape(-1, 3)
     assert abs(np.corrcoef(flat[:, 0], flat[:, 1])[0, 1]) < 0.01  # every channel has its own
-
-
-# Blurs
 
 
 def gaussian(kernel: int, sigma: float | None = None) -> np.ndarray:
@@ -181,9 +172,6 @@ def test_box_blur_is_the_mean_of_a_square(side: int, half: int, seed: int) -> No
     assert np.abs(BoxBlur(kernel=kernel)(faces)[0] - slow).max() <= 0.51
 
 
-# Pixelation
-
-
 @given(data=st.data(), side=st.integers(2, 40), seed=st.integers(0, 99))
 def test_pixelation_is_the_mean_of_each_block(data: st.DataObject, side: int, seed: int) -> None:
     size = data.draw(st.integers(1, side - 1))
@@ -217,9 +205,6 @@ def test_released_pixelation_shows_four_pixels_of_each_block(side: int, size: in
             top = image[y, x] * (1 - u) + image[y, min(x + 1, side - 1)] * u
             below = image[min(y + 1, side - 1), x] * (1 - u) + image[min(y + 1, side - 1), min(x + 1, side - 1)] * u
             assert np.abs(out[r, c] - (top * (1 - v) + below * v)).max() <= 1.0
-
-
-# Solid
 
 
 @pytest.mark.parametrize(("colour", "expected"), [("black", (0, 0, 0)), ("mean", (124, 116, 104))])
@@ -307,9 +292,6 @@ def test_overlays_cover_the_box_as_it_is(
                     expected[row, column] = fill
     out = obfuscate_overlay(image, [[x, y, x + w, y + h] for x, y, w, h in raw], colour)
     assert np.array_equal(out, expected) and np.array_equal(image, before)
-
-
-# On crops
 
 
 @pytest.mark.parametrize("side", [64, 112, 224])

@@ -32,9 +32,6 @@ def slow_path(side: int) -> list[tuple[int, int]]:
     return path
 
 
-# Pixel relocation
-
-
 @pytest.mark.parametrize("side", [2, 3, 4, 7, 8, 31])
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])
 def test_released_relocation_moves_pixels_along_the_path(side: int, steps: int) -> None:
@@ -48,9 +45,6 @@ def test_released_relocation_moves_pixels_along_the_path(side: int, steps: int) 
         expected[path[(i + steps) % len(path)]] = faces.images[0][place]
     out = PixelRelocation(variant="as_released", steps=steps)(faces)[0]
     assert np.array_equal(out, expected)
-
-
-# Block permutation
 
 
 @given(side=st.integers(2, 50), data=st.data(), key=st.text(max_size=5))
@@ -75,8 +69,6 @@ def test_blocks_change_places_whole_and_the_remainder_stays(side: int, data: st.
     rest[: n * block, : n * block] = False
     assert np.array_equal(out[rest], source[rest])
 
-
-# Both
 
 KEYED = [
     BlockPermutation(block=4, key="right"),

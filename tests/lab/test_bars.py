@@ -36,9 +36,6 @@ class Does(Anonymizer):
 KEEP = Does(what=lambda images: images.copy())
 
 
-# Identity
-
-
 @given(st.integers(31, 200), st.integers(0, 5), st.booleans())
 def test_the_threshold_is_what_a_slow_search_finds(count: int, seed: int, ties: bool) -> None:
     scores = np.random.default_rng(seed).normal(size=count)
@@ -102,9 +99,6 @@ def test_two_outputs_of_one_person_are_compared_among_people_of_the_kind() -> No
     assert len(rows.within_kinds(alone, alone.faces, alone.recognised(alone.faces))) == 2  # nobody comes twice
 
 
-# Likeness
-
-
 @dataclass
 class Clock:
     """Male where green is above 127."""
@@ -142,9 +136,6 @@ def test_pictures_are_judged_by_squeezenet_against_the_clear_halves() -> None:
     assert rows.fidelity(made, lighter)["rec-lpips", ""].value == pytest.approx(away)
 
 
-# Other uses
-
-
 def test_a_swap_is_compared_with_its_target() -> None:
     made = bench(people(5, 1)).one_each(4)
     assert made.faces.people is None and len(made.faces) == 4
@@ -178,9 +169,6 @@ def test_the_policy_is_counted_face_by_face() -> None:
         np.testing.assert_array_equal(published.images[row], image if row == 0 else image // 2)
     masked = found["masked", "gate (the gate)"]
     assert (masked.value, masked.n) == (1, 3) and "1 photos in which no face" in masked.note
-
-
-# Verdicts and the page
 
 
 def _line(row: str, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Line:

@@ -43,9 +43,6 @@ def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "get_readers", lambda names, device="cpu": [judge])
 
 
-# Protocols
-
-
 def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
     names = {"block": "b", "eps": "ε", "delta": "δ", "sigma": "σ", "kernel": "kernel size"}
     config = fantomas_matrix(people, aligned=True)
@@ -74,9 +71,6 @@ def test_what_cannot_work_is_one_sentence(people: Path, more: dict[str, Any], sa
     with pytest.raises(UsageError, match=said) as caught:
         fantomas_matrix(people, aligned=True, **more)
     assert "\n" not in str(caught.value)
-
-
-# The rule
 
 
 def _trial(method: str, scenario: str, span: Any, attacker: str = "", control: str = "") -> Trial:
@@ -175,9 +169,6 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     answers = [(row["above naive?"], row["above the parrot?"]) for row in parrots]
     assert answers == [("yes", "undecided"), ("yes", "no")]
     assert [row["made for it is better?"] for row in special] == ["yes"]
-
-
-# On made people
 
 
 def _classifier(folder: Path) -> Path:

@@ -352,9 +352,6 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
     assert len([one for one in said if "against" in one]) == 2
 
 
-# Treatments
-
-
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
     world = RevelioWorld(NONE, NONE, NONE)
     lab = RevelioStudy(RevelioPaper(data=tmp_path, size=SIDE), bench, world, Run(tmp_path))
@@ -387,9 +384,6 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
         if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
             expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
             assert np.abs(once.astype(int) - expected).max() <= 1
-
-
-# How far guesses resemble clear faces
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

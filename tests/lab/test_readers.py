@@ -80,8 +80,6 @@ def test_a_picture_without_a_mesh_is_like_nobody(embedded) -> None:
     assert abs(similarities(seen[:1], seen[1:2], "cosine")[0, 0]) < 1e-3
 
 
-# The linear head
-
 EACH, WIDTH = 6, 24
 TURN = np.linalg.qr(np.random.default_rng(99).normal(size=(WIDTH, WIDTH)))[0]
 

@@ -268,9 +268,6 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
             AttributeClassifier.load(path)
 
 
-# Attribute inference
-
-
 @pytest.mark.slow
 def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
     rng = np.random.default_rng(0)

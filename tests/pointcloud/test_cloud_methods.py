@@ -52,17 +52,11 @@ def test_like_a_loop_over_all_distances(rng, k):
         assert out.colors[row].tolist() == ((2 * sums + k) // (2 * k)).tolist()
 
 
-# UniformNoise.
-
-
 def test_noise_is_that_of_a_loop():
     source = colourful_blob(np.random.default_rng(1), 20)
     draw = generator(4, "uniform-noise", "anna")
     expected = [[value + draw.uniform(0, 0.01) - 0.005 for value in point] for point in source.points]
     np.testing.assert_allclose(UniformNoise(b=0.01, seed=4)(source, name="anna").points, expected, rtol=0, atol=1e-15)
-
-
-# CentroidVoxel.
 
 
 GRID_POINTS = hnp.arrays(
@@ -93,9 +87,6 @@ def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     expected = slow_voxels(cloud, size)
     assert np.allclose(out.points, list(expected), rtol=0, atol=1e-12)
     assert out.colors.tolist() == [list(color) for color in expected.values()]
-
-
-# Merge2Faces.
 
 
 SHIFT = np.eye(4)
@@ -182,9 +173,6 @@ def test_colours_are_interpolated_between_corners():
         Cloud(points, np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], np.uint8))
     )
     assert np.abs(out.colors - 200 * out.points).max() <= 0.5 + 1e-9
-
-
-# Strengths and traits.
 
 
 TABLE = {

@@ -287,9 +287,6 @@ def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
     assert np.linalg.norm(alone.points - other.points.mean(axis=0), axis=1).min() > 0.1
 
 
-# The preparation.
-
-
 @pytest.fixture(scope="module")
 def dense_head() -> MadeHead:
     return made_head(1, points=45_000)

@@ -287,9 +287,6 @@ def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) 
     assert len(list((tmp_path / "out").glob("images-*.npy"))) == 1
 
 
-# Whose identity goes where
-
-
 @given(batch=st.integers(2, 12), seed=st.integers(0, 2**31), mean=st.floats(0, 1), crossover=st.floats(0, 1))
 def test_a_plan_never_gives_a_face_its_own_identity(batch: int, seed: int, mean: float, crossover: float) -> None:
     config = SwapConfig(mean_fraction=mean, crossover=crossover)

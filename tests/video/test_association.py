@@ -303,9 +303,6 @@ def test_the_smoother_is_the_dense_least_squares_solution(
     np.testing.assert_allclose(deviation, spread, atol=1e-5 * scale)
 
 
-# Fill
-
-
 def filled(sightings: list[Sighting], times: NDArray[np.float64], pad: float) -> Track:
     return fill_tracks([Tracklet(1, sightings)], (), times, pad)[0]
 
@@ -361,9 +358,6 @@ def test_landmarks_move_with_the_box() -> None:
         truth = box_at(100 + 3 * f, 200, size[f])
         marks = truth[:2] + MARKS * (truth[2:] - truth[:2])
         assert np.abs(track.landmarks[f] - marks).max() < 0.03 * size[f]
-
-
-# Smoothing
 
 
 def walk(n: int = 80, speed: float = 2.0, noise: float = 0.0, seed: int = 0) -> NDArray[np.float64]:
