@@ -54,6 +54,19 @@ def outline_area(read: Readings) -> float:
     return float(cv2.contourArea(outline.astype(np.float32)))
 
 
+def test_fine_detail_is_averaged_in_a_small_face(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warps: dict[int, Warp]
+) -> None:
+    """Stripes finer than the photo's pixels would alias into broad ones."""
+    stripes = np.full((256, 256, 3), 0.5, np.float32)
+    stripes[:, ::2], stripes[:, 1::2] = 0.3, 0.7
+    for factor, least, most in ((0.25, 0.0, 0.01), (1.6, 0.05, 0.2)):
+        photo, points = resized(astronaut, astronaut_mesh, factor)
+        read, weight = shape.read(points[None]), np.ones((128, 128), np.float32)
+        paste = paste_texture(photo, read.upright[0], read.points[0], stripes, weight, warps[128])
+        assert least <= paste.image[paste.mask > 0.99].std() / 255 < most
+
+
 @pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (2.0, 128)])
 def test_a_face_laid_onto_itself(
     astronaut: Image,

@@ -50,6 +50,16 @@ def test_a_new_face_and_nothing_else_changes(engine: Deidentifier, result: Resul
     assert result.audit["layers"]["source"] == [] and "notes" not in result.audit
 
 
+@pytest.mark.parametrize(("factor", "fine"), [(1.0, True), (0.5, True), (0.3, False)])
+def test_faces_of_fifty_pixels_and_more_get_fine_detail(
+    engine: Deidentifier, photo: Image, face: Face, factor: float, fine: bool
+) -> None:
+    small = np.asarray(Pillow.fromarray(photo).resize([round(factor * side) for side in photo.shape[1::-1]]))
+    reduced = replace(face, box=tuple(factor * side for side in face.box), landmarks=factor * face.landmarks)
+    look = engine.face_model.see([(small, reduced)])[0].place.look
+    assert (look.fine > 0, look.finest > 0) == (fine, fine) and 80 < np.ptp(face.box[::2]) < 150
+
+
 def test_layers_keep_more_and_more_of_the_source(engine: Deidentifier, photo: Image) -> None:
     last = engine.model.num_layers - 1
     near = [apart((out := engine(photo, key="a", layer=i)).image, photo, out.mask) for i in (0, last // 2, last)]
