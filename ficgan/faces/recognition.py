@@ -208,7 +208,7 @@ class OnnxRecognizer(_Embedder):
     match_threshold = 1.0 - 0.33  # such networks reach FAR 1e-3 near a cosine of .33
 
     def __init__(self, path: Path, *, name: str, device: str = "cpu"):
-        self.name, self._session = name, onnx_session(path, device)
+        self.name, self.path, self._session = name, path, onnx_session(path, device)
         entry, *others = self._session.get_inputs()
         self._batch, *shape = (side if isinstance(side, int) else None for side in entry.shape)
         if others or shape[:1] != [3] or not set(shape[1:]) <= {112, None}:

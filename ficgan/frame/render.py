@@ -212,9 +212,8 @@ class FaceRenderer:
         blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
         texture = texture + (1 - moment.grey[0]) * (blotchy - texture)
         texture = colours.parted(texture, self.skin, model.between_brows)
-        other = model.not_skin  # a beard's colours are no light: it is drawn later
-        if _is_grown_man(row):
-            other = np.maximum(other, hidden(place.beard, model.shape.front, len(other)))
+        # A beard's colours are no light: a man's is drawn later, and whoever becomes a woman has none.
+        other = np.maximum(model.not_skin, hidden(place.beard, model.shape.front, model.size))
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
         texture = colours.lit_as(texture, place.texture, bare, 1 - place.glasses[7])

@@ -12,10 +12,12 @@ from network_world import write_network
 from safetensors.numpy import load_file
 from scipy.linalg import eigh
 from scipy.spatial.transform import Rotation
+from stand_ins import random_network
 
 from ficgan import pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.faces import Mesh
+from ficgan.files import file_digest
 from ficgan.frame import FaceShape
 from ficgan.lab import readers
 from ficgan.lab.attackers import fit_probes, run_identity_probe, whitening
@@ -209,3 +211,8 @@ def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, 
     nobody = split(bench.people, SplitConfig(background=0, attacker=0, test=10))
     with pytest.raises(Refused, match="nobody to learn from"):
         probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))
+
+
+def test_a_judge_of_ones_own_is_known_by_its_file(tmp_path: Path) -> None:
+    (reader,) = readers.get_readers([f"onnx:{random_network(tmp_path / 'judge.onnx')}"])
+    assert (reader.name, reader.digest) == ("judge", file_digest(tmp_path / "judge.onnx"))

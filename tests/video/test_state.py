@@ -371,11 +371,11 @@ def test_killed_between_a_segment_and_its_account(
     expected = whole("ficgan")
     save, calls = JobState.save, []
 
-    def killed(self: JobState, *arguments: Any) -> None:
+    def killed(self: JobState, *arguments: Any, **options: Any) -> None:
         calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        save(self, *arguments)
+        save(self, *arguments, **options)
 
     monkeypatch.setattr(JobState, "save", killed)
     with pytest.raises(KeyboardInterrupt):
