@@ -254,7 +254,7 @@ _EDGE = 0.012
 _TOUCHING, _SHUT, _CARRIED = (0.1, 0.2), (0.08, 0.15), 3.0
 
 
-class _Line(NamedTuple):
+class _Seam(NamedTuple):
     """A line between what touches: how far down it lies, 0 … 1; half its width, and how far it fades out at the
     corners, in widths; its luminance, of that of the skin around, at least and at most."""
 
@@ -265,7 +265,7 @@ class _Line(NamedTuple):
     lightest: float
 
 
-_LIPS_LINE, _LASHES_LINE = _Line(0.5, 0.018, 0.06, 0.45, 0.7), _Line(0.8, 0.035, 0.05, 0.3, 0.3)
+_LIPS_LINE, _LASHES_LINE = _Seam(0.5, 0.018, 0.06, 0.45, 0.7), _Seam(0.8, 0.035, 0.05, 0.3, 0.3)
 
 
 class _Slit(NamedTuple):
@@ -392,7 +392,7 @@ def _closed(
     points: Array,
     contour: NDArray[np.int64],
     share: float,
-    line: _Line,
+    line: _Seam,
     dark: float,
     warp: Warp,
     grid: Floats,
