@@ -347,7 +347,6 @@ def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     assert not black.image[60:80, 130:150].any()
     fewer = build(parts, [], recognizer=None, min_score=0.5, **named)(photo)
     assert len(fewer.faces) == 1 and (fewer.image == photo)[30:110, 120:180].all()
-    # A blur that is still recognised becomes a plain cover.
     read = build(parts, [face(40, 30, 80)], recognizer=Judge(99), fallback="blur")(photo)
     assert read.faces[0].action == "masked" and read.reidentified == 0 and one_colour(read.image[60:80, 70:90])
     soft = build(parts, [face(40, 30, 80)], recognizer=Judge(7), fallback="blur")(photo)

@@ -128,7 +128,6 @@ def test_the_report(folder: Path) -> None:
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     assert policy is not None and "default-src 'none'" in policy and f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
-    # It says what was done and what was not.
     counts = ["Photos2", "without any face found1", "Faces in photos1", "blurred1"]
     answer = [
         "can be undone in part",

@@ -47,7 +47,6 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     assert np.ptp(saved[302:378, 302:358].reshape(-1, 3), axis=0).max() == 0  # the drawn box, to a pixel of the screen
     assert np.array_equal(saved[58:178, 181:270], source[58:178, 181:270])  # the kept face
     assert np.array_equal(saved[:, 420:], source[:, 420:])
-    # The slider shows both pictures.
     page.locator("#slide").fill("50")
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
 
@@ -72,7 +71,6 @@ def test_keys_zoom_and_draws_on_a_photo(page: Any, program: Program) -> None:
     for visible in (False, True):
         page.keyboard.press("b")
         assert box.is_visible() == visible
-    # Another face twice, and back to the first.
     page.keyboard.press("j")
     page.keyboard.press("1")
     page.get_by_role("button", name=re.compile("^Face 1, replaced")).wait_for()

@@ -198,7 +198,6 @@ def test_a_film_is_decided_on_and_rendered(page: Any, program: Program, tmp_path
     until(page, f"{there}.then(told => told.boxes[0].box[0] < {left})")
     settled(page)
 
-    # What is rendered is shown.
     page.keyboard.press("s")
     page.get_by_text("Last saved as").wait_for()
     settled(page)

@@ -110,6 +110,5 @@ def test_an_edit_is_on_disk_before_it_is_answered(desk: Desk, tmp_path: Path, mo
 
         monkeypatch.setattr(f"ficgan.files.os.{name}", noted)
     desk.ask("PATCH", f"items/{number}/film", {"default": "black"})
-    # The step back, then the project.
     order = [name for n, name in enumerate(calls) if n == 0 or calls[n - 1] != name]
     assert order[:4] == ["fsync", "replace", "fsync", "replace"], calls

@@ -86,7 +86,6 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
     assert desk.web.get(f"/api/items/{number}/picture/secret").status_code == 404
     one = f"items/{number}"
 
-    # The result is the library's own.
     out = desk.review.output
     assert desk.ask("POST", f"{one}/save")["saved"] == "photo.png"
     source = np.asarray(Image.open(io.BytesIO(png)))
