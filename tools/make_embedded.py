@@ -147,13 +147,8 @@ def measured_on(faces: FaceData) -> tuple[tuple[NDArray[Any], ...], int]:
             continue
         small = cv2.resize(new[0].texture, place.texture.shape[1::-1], interpolation=cv2.INTER_AREA)
         # The bias leaves noses out: each shines where its light comes from, and without the mean shine all are dull.
-        weight = (
-            model.mask
-            * (1 - inner)
-            * (1 - place.hair)
-            * (1 - hidden(place.beard, model.shape.front, model.size))
-            * (1 - model.nose)
-        )
+        bearded = hidden(place.beard, model.shape.front, model.size)
+        weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - bearded) * (1 - model.nose)
         textures = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
         biased.append((textures[0], place.texture, whole.kind_of(kind).reading, textures[1]))
     if not biased:

@@ -195,8 +195,9 @@ def read_beard(texture: Image, front: Floats) -> Beard:
     small, colours, count = (
         cv2.resize(part, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for part in (cover, weight * logs, weight)
     )
-    upper = cover * _on_lip(front, side)
-    share = min(float(upper.mean() / _on_lip(front, side).mean()) / _COVERED, 1.0)
+    on_lip = _on_lip(front, side)
+    upper = cover * on_lip
+    share = min(float(upper.mean() / on_lip.mean()) / _COVERED, 1.0)
     lip = np.append(share, np.average(logs.reshape(-1, 3), axis=0, weights=upper.ravel() + np.float32(1e-6)))
     evidence = beard_reader().evidence(texture, front)
     return Beard(evidence, clear, small, colours / count[..., None], lip.astype(np.float32))
@@ -237,12 +238,8 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
     if not share and not stubble:
         return texture
     reader, side = beard_reader(), len(texture)
-    (usual, _), (_, amid), cover, colours = (
-        _usual(side),
-        _usual(SIDE),
-        hidden(beard, front, side),
-        _large(beard.colours, side),
-    )
+    (usual, _), (_, amid) = _usual(side), _usual(SIDE)
+    cover, colours = hidden(beard, front, side), _large(beard.colours, side)
     colours += (beard.lip[0] * _on_lip(front, side))[..., None] * (beard.lip[1:] - colours)
     own = np.log(np.maximum(texture, 0) + np.float32(_BLACK))
     level = np.average((colours - skin_of(own, front)) @ LUMA, weights=cover + np.float32(1e-3) * usual)

@@ -28,8 +28,8 @@ _AGES, _RADII, _AHEAD, _MOST = (2, 6, 11), (0.285, 0.253, 0.22), 0.07, 0.2
 # Luminance of the white: at lids of luminance 1; its power of theirs, as the white is no darker in people with dark
 # skin, but in shadow; least and most, of theirs. Share of their colour that it has. Of 568 crisp training faces.
 _WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.5
-# Share of a pixel that must lie in an eye; quantile of the luminance there that is that of the white, as it is drawn;
-# limits of how much lighter than usual it is.
+# Whites are read from pixels of which so much lies in an eye, at this quantile of luminance, where a drawn eye has so
+# much of its white; least and most that they are lighter than usual, logarithms.
 _WHOLLY, _BRIGHT_SHARE, _DRAWN, _LIGHTER = 0.95, 0.8, 0.83, (-0.4, 0.7)
 # Colour of the flesh in the corner at the nose, of the white.
 _FLESH = np.array([0.92, 0.78, 0.74])
@@ -249,8 +249,8 @@ _RED, _DARKEST, _BELOW = (1.5, 0.87, 0.72), 0.7, 0.15
 _TONGUE, _LIES = 0.3, (0.2, 0.9)
 # Depth in widths over which the lips' own line gives way to the drawing.
 _EDGE = 0.012
-# Openings, in widths, between which neither lips are drawn as touching, where neither teeth nor a hollow were seen (a
-# mesh leaves some between lips that touch), nor eyes as shut; pixels over which skin is carried on.
+# Openings, in widths, between which what is shut becomes open: of lips without teeth or a hollow (the mesh of lips that
+# touch has a small one), and of eyes; pixels over which the skin around is carried on.
 _TOUCHING, _SHUT, _CARRIED = (0.1, 0.2), (0.08, 0.15), 3.0
 
 
@@ -401,9 +401,10 @@ def _closed(
     if share == 0:
         return texture
     out, size = texture.copy(), len(texture)
-    outline, margin = (warp.front[contour] - LO) / warp.step_of(size), size // 16
-    (rows, columns), _, _ = _opening(outline)
-    window = np.s_[rows.start - margin : rows.stop + margin, columns.start - margin : columns.stop + margin]
+    outline, margin = (warp.front[contour] - LO) / warp.step_of(size), size // 16 + 2
+    left, top = np.floor(outline.min(0)).astype(int) - margin
+    right, low = np.ceil(outline.max(0)).astype(int) + margin + 1
+    window = np.s_[top:low, left:right]
     inside = np.zeros((size, size), np.uint8)
     cv2.fillPoly(inside, [np.rint(outline * 16).astype(np.int32)], 1, shift=4)
     within = cv2.dilate(inside, np.ones((3, 3), np.uint8))[window].astype(np.float32)

@@ -36,7 +36,7 @@ _TEMPLE, _ARM = 0.62, (-0.32, 0.18)
 _ACROSS = 3.0
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
 _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
-# Most width of an arm, and that of both up to which rims are not the widest, units.
+# Widest arm, and the width of the thinner arm up to which rims are not the widest, units.
 _WIDEST, _THIN = 7.0, 2.5
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.009, 0.015, 0.02)
@@ -220,8 +220,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     # Light rims are of metal, and thin.
     dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
-    rims = _RIMS if wides.min() > _THIN else _RIMS[:2]
-    rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (rims[0], rng.choice(rims))))
+    widths = _RIMS if wides.min() > _THIN else _RIMS[:2]
+    rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (widths[0], rng.choice(widths))))
     middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
