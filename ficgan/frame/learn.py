@@ -237,7 +237,9 @@ def lend(
         hairy |= bool(model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED)
         if covered > _UNLIKE or hairy or read_glasses(small, model.warp)[0] > UNSURE:
             continue
-        middles.append(middle_of(pixels, model, moment).ravel()[model.pixels])
+        middle = middle_of(pixels, model, moment)
+        middle += middle[:, ::-1]  # light from the side, and a raised brow, are the lender's moment
+        middles.append(0.5 * middle.ravel()[model.pixels])
         grey = luminance(double) / np.float32(255)
         details.append(relief_of(grey).ravel()[model.fine_pixels])
         tones.append(tone_of(grey, model.size // 2))

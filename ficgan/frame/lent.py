@@ -60,7 +60,8 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
     change.ravel()[model.pixels] = (
         model.contrast(moment) * model.calm[:, 0] * (share * (lent - own)).ravel()[model.pixels]
     )
-    return shaded(texture, np.divide(change, around, dtype=np.float32))
+    change = np.divide(change, around, dtype=np.float32)
+    return shaded(texture, np.where(change < 0, np.expm1(change), change))
 
 
 # Lenders of the nearest kinds, and how many of these are asked. What a wholly different ethnic group and gender weigh
