@@ -46,8 +46,8 @@ _COLOURED, _FAR, _HAIRY, _MORE = (0.15, 0.5), (0.35, 0.7), (1.6, 0.35, 0.02), (0
 _BLURS, _FOUND, _PLACES = (1.0, 3.0, 1.2), (0.3, 0.65), (0.05, 0.3)
 # Of so many lenders whose beards are as light beside skin one is drawn.
 _ALIKE = 5
-# The clearest hairs, of the lender's; the darkest and the lightest.
-_MOST_HAIRS, _SHADES = 1.4, (-0.8, 0.6)
+# The clearest hairs, of the lender's; of hairs by chance, their deviation; the darkest and the lightest.
+_MOST_HAIRS, _MOST_DRAWN, _SHADES = 1.4, 0.2, (-0.8, 0.6)
 # Directions of hairs on the left and on the right, degrees.
 _DIRECTIONS = (60, 120)
 # Evidence from which on there is stubble, and all of it; how dark it may be, and how clear its hairs, of a beard's.
@@ -251,7 +251,8 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
     more = strands(side, _DIRECTIONS, np.linspace(0, 1, side, dtype=np.float32))
     small = [cv2.resize(one, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for one in (fine, more)]
     got, most = (float(np.median(_strength(one)[amid])) for one in small)
-    fine = np.clip(fine + np.float32(math.sqrt(max(beard.clear**2 - got**2, 0)) / most) * more, *_SHADES)
+    amount = min(math.sqrt(max(beard.clear**2 - got**2, 0)) / most, _MOST_DRAWN)
+    fine = np.clip(fine + np.float32(amount) * more, *_SHADES)
     if stubble:  # skin as dark as the photo's, with hairs as clear
         darker = np.clip(colours - cv2.GaussianBlur(own, (0, 0), side / SMALL / 2), -_DARKEST, 0)
         change = darker + (_FINE * np.minimum(fine, np.float32(_LIT) * fine))[..., None]

@@ -27,9 +27,11 @@ _SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
 MOST_GRAIN = 0.03
 # Times the frame in which the finest detail lies; widths between which pores lie there.
 _FINEST, _PORES = 4, (0.8, 2.0)
-# Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; directions of
-# those of brows at their left and right ends.
-_HAIR, _HAIR_WIDTH, _CURL, _CURLED, _BROW_HAIRS = 13, 2.0, 6.0, 3.0, ((174, 130), (50, 6))
+# Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; how far their
+# directions differ, degrees; how much clearer a few are than most; directions of those of brows at their left and right
+# ends.
+_HAIR, _HAIR_WIDTH, _CURL, _CURLED, _CROSSING, _CLEARER = 7, 1.4, 6.0, 1.5, 25, 2.3
+_BROW_HAIRS = ((174, 130), (50, 6))
 
 
 # Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
@@ -301,16 +303,25 @@ def strands(side: int, directions: tuple[int, int], right: Floats) -> Floats:
 
 @cache
 def _strands(side: int, degrees: int) -> Floats:
-    along, middle = np.zeros((_HAIR, _HAIR), np.float32), _HAIR // 2
-    x, y = (round(middle * turn(math.radians(degrees))) for turn in (math.cos, math.sin))
-    cv2.line(along, (middle - x, middle + y), (middle + x, middle - y), 1.0, 1, cv2.LINE_AA)
-    noise = np.random.default_rng(degrees).standard_normal((3, side, side), np.float32)
-    hairs = cv2.filter2D(noise[0], -1, along / along.sum())
+    noise = np.random.default_rng(degrees).standard_normal((5, side, side), np.float32)
+    hairs = np.zeros((side, side), np.float32)
+    # Plain noise in one direction looks like a fingerprint.
+    for roots, direction in zip(noise, (degrees - _CROSSING, degrees, degrees + _CROSSING), strict=False):
+        hairs += cv2.filter2D(np.sign(roots) * np.abs(roots) ** np.float32(_CLEARER), -1, _hair(direction))
     hairs -= cv2.GaussianBlur(hairs, (0, 0), _HAIR_WIDTH)
-    bent = cv2.GaussianBlur(noise[1:].transpose(1, 2, 0), (0, 0), _CURL)
+    bent = cv2.GaussianBlur(noise[3:].transpose(1, 2, 0), (0, 0), _CURL)
     places = np.dstack(np.meshgrid(np.arange(side), np.arange(side))) + _CURLED * bent / bent.std()
     hairs = cv2.remap(hairs, places.astype(np.float32), None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     return np.asarray(hairs / hairs.std(), np.float32)
+
+
+def _hair(degrees: int) -> Floats:
+    """One hair amid a square, of sum 1."""
+    along = np.zeros((_HAIR + 2, _HAIR + 2), np.uint8)
+    middle, (x, y) = (_HAIR + 1) / 2, (_HAIR / 2 * turn(math.radians(degrees)) for turn in (math.cos, math.sin))
+    ends = [(round(256 * (middle + way * x)), round(256 * (middle - way * y))) for way in (-1, 1)]
+    cv2.line(along, *ends, 255, 1, cv2.LINE_AA, shift=8)
+    return np.asarray(along / along.sum(), np.float32)
 
 
 def brow_hairs(model: AppearanceModel, side: int) -> Floats:
