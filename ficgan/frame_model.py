@@ -30,6 +30,7 @@ from ficgan.frame.look import (
     Look,
     cloth_over,
     hair_over,
+    SPECKS,
     read_blotches,
     read_look,
     read_pores,
@@ -222,7 +223,9 @@ class FrameModel(FaceModel):
             finest = sharpness_of(double.astype(np.float32) / np.float32(255), model.fine_mask)
             pores = read_pores(photo, mesh.points)
             inside = np.clip(np.rint(double + compose.stretched(pixels * 255 - texture, 2)), 0, 255).astype(np.uint8)
+            specks = read_blotches(double.astype(np.float32) / np.float32(255), self.renderer.fine_skin, SPECKS)
             look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, finest=finest, pores=pores)
+            look = replace(look, specks=specks)
         glasses = read_glasses(double, model.warp)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -58,7 +58,7 @@ class Look:
         fine, lashes, forehead: `Fineness` of a face; 0 for a tiny one.
         finest: `sharpness_of` the source's doubled texture; 0 for a tiny face.
         pores: of `read_pores`; 0 where none are added.
-        blotches: of `read_blotches`.
+        blotches, specks: of `read_blotches`, of the source's texture, and of the doubled one; 0 for a tiny face.
     """
 
     sharpness: float
@@ -70,6 +70,7 @@ class Look:
     finest: float = 0.0
     pores: float = 0.0
     blotches: float = 0.0
+    specks: float = 0.0
 
 
 def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
@@ -244,38 +245,57 @@ def chance_detail(side: int, narrow: float, wide: float) -> Floats:
 
 # Redder skin, in logarithms of colours: in 64 portraits .94 of the variance of skin's colour lies along this direction.
 _REDDER = np.array([0.63, -0.18, -0.75], np.float32)
-# How much darker redder skin is; widths between which blotches lie, frame pixels.
-_DARKER, _BLOTCHES = 0.7, (1.3, 5.0)
-# The strongest that are added, and the share of the photo's that a face gets: they do not lie where a face has them.
-_MOST_BLOTCHES, _BLOTCHY = 0.007, 0.75
+# How much darker redder skin is.
+_DARKER = 0.7
 
 
-def read_blotches(texture: Floats, skin: NDArray[np.int64]) -> float:
+class Blotches(NamedTuple):
+    """Which spots of colour are read and added.
+
+    Args:
+        widths: of the blurs between which they lie, pixels.
+        most: the strongest that are added.
+        share: of the photo's, that a face gets: large ones do not lie where a face has them.
+    """
+
+    widths: tuple[float, float]
+    most: float
+    share: float
+
+
+# Blotches in a texture of the frame; specks in a doubled one.
+BLOTCHES, SPECKS = Blotches((1.3, 5.0), 0.007, 0.75), Blotches((0.6, 2.4), 0.02, 1.0)
+
+
+def read_blotches(texture: Floats, skin: NDArray[np.int64], which: Blotches = BLOTCHES) -> float:
     """How blotchy skin is in a texture [R,R,3] in [0,1]: deviation of its redness, in logarithms of colours.
 
     Args:
         skin: flat indices of places that are skin.
     """
-    band = _blotches(np.log(np.maximum(texture, 0) + np.float32(0.03)) @ _REDDER)
+    band = _band(np.log(np.maximum(texture, 0) + np.float32(0.03)) @ _REDDER, which)
     # Hair and edges of shadows are no blotches: a small quantile leaves them out.
     return float(np.quantile(np.abs(band.ravel()[skin]), 0.35)) / 0.454
 
 
-def with_blotches(texture: Floats, skin: NDArray[np.int64], blotches: float, chance: float) -> Floats:
+def with_blotches(
+    texture: Floats, skin: NDArray[np.int64], blotches: float, chance: float, which: Blotches = BLOTCHES
+) -> Floats:
     """A texture [R,R,3] in [0,1] with a share of blotches as of `read_blotches`, by chance in [0,1)."""
-    side, have = len(texture), read_blotches(texture, skin)
-    added = min(math.sqrt(max((_BLOTCHY * blotches) ** 2 - have**2, 0)), _MOST_BLOTCHES)
+    side, have = len(texture), read_blotches(texture, skin, which)
+    added = min(math.sqrt(max((which.share * blotches) ** 2 - have**2, 0)), which.most)
     if not added:
         return texture
-    band = _blotches(np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32))
+    band = _band(np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32), which)
     where, colour = np.zeros(side * side, np.float32), _REDDER - np.float32(_DARKER)
-    where[skin] = added / float(_blotches(band).std() * (colour @ _REDDER))
+    where[skin] = added / float(_band(band, which).std() * (colour @ _REDDER))
     strength = band * cv2.GaussianBlur(where.reshape(side, side), (0, 0), 1.0)
     return texture * np.exp(strength[..., None] * colour)
 
 
-def _blotches(picture: Floats) -> Floats:
-    return cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[0]) - cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[1])
+def _band(picture: Floats, which: Blotches) -> Floats:
+    finer, coarser = (cv2.GaussianBlur(picture, (0, 0), width) for width in which.widths)
+    return finer - coarser
 
 
 def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:

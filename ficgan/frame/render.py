@@ -17,7 +17,7 @@ from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import iris_colour, with_eyes, with_shut_eyes, with_teeth, with_touching_lips
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
-from ficgan.frame.look import Look, brow_hairs, no_sharper, sharpness_of, skin_pattern, with_blotches
+from ficgan.frame.look import SPECKS, Look, brow_hairs, no_sharper, sharpness_of, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
@@ -152,6 +152,7 @@ class FaceRenderer:
         hairy = colours.shaded(texture, self._hairs_of(texture, look.lashes))
         texture = texture + self._share(row) * (hairy - texture)
         spots = lent.with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
+        spots += with_blotches(texture, self.fine_skin, look.specks, row.lot, SPECKS) - texture
         texture = texture + self._share(row) * _greyed(spots, place.moment)
         drawn = self._drawn(row, place, replace(made, texture=texture))
         soft = no_sharper(drawn.texture, _SHARPER * look.finest, partial(sharpness_of, mask=model.fine_mask))
@@ -339,6 +340,13 @@ class FaceRenderer:
     def skin(self) -> NDArray[np.int64]:
         """Flat indices of the frame's pixels that are skin."""
         return np.flatnonzero((self.mask(1.0) > 0.9) & (self.model.not_skin < 0.1))
+
+    @cached_property
+    def fine_skin(self) -> NDArray[np.int64]:
+        """The same of the doubled frame."""
+        whole = np.zeros((self.model.size, self.model.size), np.uint8)
+        whole.ravel()[self.skin] = 1
+        return np.flatnonzero(cv2.resize(whole, None, fx=2, fy=2, interpolation=cv2.INTER_NEAREST))
 
     @cached_property
     def within(self) -> Floats:
