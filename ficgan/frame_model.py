@@ -27,10 +27,10 @@ from ficgan.frame.glasses import UNSURE, read_glasses, rims_beside
 from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
 from ficgan.frame.look import (
     SKIN_LIGHT,
+    SPECKS,
     Look,
     cloth_over,
     hair_over,
-    SPECKS,
     read_blotches,
     read_look,
     read_pores,

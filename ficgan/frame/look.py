@@ -264,7 +264,7 @@ class Blotches(NamedTuple):
 
 
 # Blotches in a texture of the frame; specks in a doubled one.
-BLOTCHES, SPECKS = Blotches((1.3, 5.0), 0.007, 0.75), Blotches((0.6, 2.4), 0.02, 1.0)
+BLOTCHES, SPECKS = Blotches((1.3, 5.0), 0.007, 0.75), Blotches((0.8, 3.5), 0.02, 1.0)
 
 
 def read_blotches(texture: Floats, skin: NDArray[np.int64], which: Blotches = BLOTCHES) -> float:
