@@ -253,18 +253,19 @@ class Blotches(NamedTuple):
     """Which spots of colour are read and added.
 
     Args:
-        widths: of the blurs between which they lie, pixels.
+        seen, widths: of the blurs between which they are read and added, pixels. Shading is coarser than specks.
         most: the strongest that are added.
         share: of the photo's, that a face gets: large ones do not lie where a face has them.
     """
 
+    seen: tuple[float, float]
     widths: tuple[float, float]
     most: float
     share: float
 
 
 # Blotches in a texture of the frame; specks in a doubled one.
-BLOTCHES, SPECKS = Blotches((1.3, 5.0), 0.007, 0.75), Blotches((0.8, 3.5), 0.02, 1.0)
+BLOTCHES, SPECKS = Blotches((1.3, 5.0), (1.3, 5.0), 0.007, 0.75), Blotches((0.6, 1.4), (0.8, 3.0), 0.01, 1.0)
 
 
 def read_blotches(texture: Floats, skin: NDArray[np.int64], which: Blotches = BLOTCHES) -> float:
@@ -273,7 +274,7 @@ def read_blotches(texture: Floats, skin: NDArray[np.int64], which: Blotches = BL
     Args:
         skin: flat indices of places that are skin.
     """
-    band = _band(np.log(np.maximum(texture, 0) + np.float32(0.03)) @ _REDDER, which)
+    band = _band(np.log(np.maximum(texture, 0) + np.float32(0.03)) @ _REDDER, which.seen)
     # Hair and edges of shadows are no blotches: a small quantile leaves them out.
     return float(np.quantile(np.abs(band.ravel()[skin]), 0.35)) / 0.454
 
@@ -286,15 +287,17 @@ def with_blotches(
     added = min(math.sqrt(max((which.share * blotches) ** 2 - have**2, 0)), which.most)
     if not added:
         return texture
-    band = _band(np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32), which)
+    band = _band(
+        np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32), which.widths
+    )
     where, colour = np.zeros(side * side, np.float32), _REDDER - np.float32(_DARKER)
-    where[skin] = added / float(_band(band, which).std() * (colour @ _REDDER))
+    where[skin] = added / float(_band(band, which.seen).std() * (colour @ _REDDER))
     strength = band * cv2.GaussianBlur(where.reshape(side, side), (0, 0), 1.0)
     return texture * np.exp(strength[..., None] * colour)
 
 
-def _band(picture: Floats, which: Blotches) -> Floats:
-    finer, coarser = (cv2.GaussianBlur(picture, (0, 0), width) for width in which.widths)
+def _band(picture: Floats, widths: tuple[float, float]) -> Floats:
+    finer, coarser = (cv2.GaussianBlur(picture, (0, 0), width) for width in widths)
     return finer - coarser
 
 
