@@ -55,8 +55,9 @@ _MOUSTACHE, _HAIRY_LIP = -0.9, (-1.6, -1.1)
 _UNDER = 0.12
 # Share of a pixel that is hair from which on a face has some before its forehead.
 _SOME_HAIR = 0.5
-# Share of a part of skin below which what is seen of it, between hair and brows, tells no relief.
-_SHOWN = 0.6
+# Share of a part of skin below which what is seen of it, between hair and brows, tells no relief; and of brows, which
+# are as most are then, of 113 portraits.
+_SHOWN, _USUAL_BROWS = 0.6, np.array([0.04, 0.04], np.float32)
 # How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
 # glasses a forehead is expected too dark, so nothing lighter is.
 _PASSES, _DARK_HAIR = 2, (*SKIN_LIGHT[:2], 99.0, 100.0)
@@ -134,7 +135,7 @@ class FrameModel(FaceModel):
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
-            for name in ("mouth", "lips", "nostrils", "relief", "whites")
+            for name in ("mouth", "lips", "brows", "nostrils", "relief", "whites")
         }
         means["beard"] = Beard(*(np.mean(part, 0) for part in zip(*(near.beard for near in places), strict=True)))
         place = replace(
@@ -242,13 +243,23 @@ class FrameModel(FaceModel):
         moustache = CLEAN + float(np.interp(beard.evidence, _HAIRY_LIP, (0, 1))) * (moustache - CLEAN)
         dress = mouth, glasses, moustache, beard
         whites = read_whites(inside, model.warp, inside is not bare and glasses[0] < UNSURE)
+        brows = self._brows(pixels, over_skin, glasses[0] > UNSURE)
         place = Place(
-            moment, bare, look, read_gaze(mesh.points), whites, *dress, lips, nostrils, relief, forehead, hair
+            moment, bare, look, read_gaze(mesh.points), whites, *dress, lips, brows, nostrils, relief, forehead, hair
         )
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
             place = replace(place, cloth=np.dstack([double / np.float32(255), share]))
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
+
+    def _brows(self, pixels: Floats, hair: Floats, glasses: bool) -> Floats:
+        """`read_brows` of a texture [R,R,3]; usual ones where hair or a frame of glasses lies over them."""
+        free = colours.free_of_hair(hair)
+        seen, skin = self.model.on_brows * free, self.renderer.skin
+        skin = skin[free.ravel()[skin] > 0.5]
+        if glasses or seen.sum() < _SHOWN * self.model.on_brows.sum() or not len(skin):
+            return _USUAL_BROWS
+        return colours.read_brows(pixels, seen, skin)
 
     def _skin_below(self, texture: Image, cloth: Floats) -> Image:
         """A texture [R,R,3] whose skin goes on below cloth."""
@@ -314,9 +325,9 @@ class FrameModel(FaceModel):
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
-            "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
-            "shine, wrinkles, lashes, pores and blotches are, where, how clearly and in which colour glasses meet the "
-            "face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
+            "lips, how red and yellow the brows are, how much light and redness of skin vary, sharpness, how strong "
+            "the relief of the face's parts, its shine, wrinkles, lashes, pores, blotches and specks are, where, how "
+            "clearly and in which colour glasses meet the face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
             "there is a beard, coarsely where and of which colours, and how clear its hairs are, how bright and of "
             f"which colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps "
             "its smooth colours. Hair before it, and cloth over nose and mouth, stay. "

@@ -68,10 +68,10 @@ _PASTED = 1.12
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Where brows are read; least that they are darker than skin, logarithms; how much less and more dark they are made;
-# most that the ridge that they lie on is lighter than skin. How much redder and yellower than skin they are, of 113
-# portraits, as a change of logarithms of colours.
+# most that the ridge that they lie on is lighter than skin. How far their redness and yellowness follow; the least and
+# the most.
 _ON_BROWS, _NO_BROW, _DARKENED, _ABOVE = 0.9, 0.05, (0.4, 2.0), np.float32(0.06)
-_BROWN = (np.array([0, 0.04, 0.04]) @ np.linalg.inv(PLANES)).astype(np.float32)
+_AS_RED, _REDNESS = 0.8, (-0.12, 0.16)
 # Weight of the border's usual difference, of that of each pixel.
 _PRIOR = np.float32(0.01)
 # Side of the square around hair in which skin counts as hair, pixels.
@@ -227,8 +227,8 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return texture + share[..., None] * (bare - texture)
 
 
-def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
-    """A texture [R,R,3] with the colours of the skin nearby in some places; the brows of a mean are grey or red.
+def _of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
+    """A texture [R,R,3] with the colours of the skin nearby in some places.
 
     Args:
         where: float32 [R,R], how much each pixel is changed, 0 … 1.
@@ -239,18 +239,33 @@ def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
     return texture + where[..., None] * (tinted - texture)
 
 
-def with_brows(texture: Floats, darkest: float, lightest: float, on_brows: Floats, skin: Indices) -> Floats:
-    """A texture whose brows are brown, and hardly lighter than skin.
+def read_brows(texture: Floats, on_brows: Floats, skin: Indices) -> Floats:
+    """How red and how yellow the darkest third of the brows is beside the skin around: float32 [2], of logarithms.
+
+    Args:
+        on_brows: float32 [R,R], 1 on what is seen of them.
+    """
+    beside = (np.log(np.maximum(texture, 0) + LOG_BLACK) - _skin_logs(texture, skin)) @ PLANES
+    brows = beside[on_brows > _ON_BROWS]
+    return brows[np.argsort(brows[:, 0])[: len(brows) // 3], 1:].mean(0)
+
+
+def with_brows(
+    texture: Floats, darkest: float, lightest: float, tint: Floats, on_brows: Floats, skin: Indices
+) -> Floats:
+    """A texture whose brows are as red and yellow as `read_brows` says, and hardly lighter than skin.
 
     Args:
         darkest, lightest: how dark the darkest third of the brows may be beside the skin around, logarithms.
         on_brows: float32 [R,R], 1 on them.
     """
+    texture = _of_skin(texture, on_brows, skin)  # the brows of a mean are grey or red
     beside = np.log(np.maximum(luminance(texture), 0) + LOG_BLACK) - _skin_logs(texture, skin) @ LUMA
     darker, lighter, brows = np.minimum(beside, 0), np.maximum(beside, 0), np.sort(beside[on_brows > _ON_BROWS])
     own = float(brows[: len(brows) // 3].mean())
     gain = np.clip(min(max(own, darkest), lightest) / min(own, -_NO_BROW), *_DARKENED)
-    change = np.float32(gain - 1) * darker[..., None] + np.minimum(darker / np.float32(-_HAIRY), 1)[..., None] * _BROWN
+    colour = (np.array([0, *np.clip(_AS_RED * tint, *_REDNESS)]) @ np.linalg.inv(PLANES)).astype(np.float32)
+    change = np.float32(gain - 1) * darker[..., None] + np.minimum(darker / np.float32(-_HAIRY), 1)[..., None] * colour
     change += (_ABOVE * np.tanh(lighter / _ABOVE) - lighter)[..., None]
     return texture * np.exp(on_brows[..., None] * change)
 

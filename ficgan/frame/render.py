@@ -49,7 +49,8 @@ class Place:
         gaze, whites, mouth: float32 [2] of `read_gaze` and `read_whites`, [6] of `read_teeth`.
         glasses: float32 [13] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
-        lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
+        lips, brows: float32 [3] of `read_lips`, [2] of `read_brows`.
+        nostrils, relief: float32 [2] of `read_nostrils`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
@@ -66,6 +67,7 @@ class Place:
     moustache: float
     beard: Beard
     lips: Floats
+    brows: Floats
     nostrils: Floats
     relief: Floats
     forehead: Forehead
@@ -221,7 +223,9 @@ class FaceRenderer:
         texture = colours.with_lips(texture, place.lips, self.skin, model.lips)
         if model.bias.size:
             texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
-        texture = self._browed(texture, float(row.kind[AGE]), bare)
+        age = float(row.kind[AGE])
+        most = (float(np.interp(age, _AGES, light)) for light in (_DARKEST_BROWS, _LIGHTEST_BROWS))
+        texture = colours.with_brows(texture, *most, place.brows, model.on_brows, bare)
         texture = colours.with_nostrils(texture, place.nostrils, model.nostrils)
         if moment.grey[0]:
             texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
@@ -243,13 +247,6 @@ class FaceRenderer:
         out += _greyed(change, moment)
         out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * self._trace.taken_from(rest)[:, None]
         return out
-
-    def _browed(self, texture: Floats, age: float, bare: NDArray[np.int64]) -> Floats:
-        """A new face [R,R,3] whose brows are as dark as those of people of its age; `bare` is skin without hair."""
-        on_brows = self.model.on_brows
-        darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
-        texture = colours.of_skin(texture, on_brows, bare)
-        return colours.with_brows(texture, darkest, lightest, on_brows, bare)
 
     def _hairs_of(self, texture: Floats, lashes: float) -> Floats:
         """Hairs of the brows of a texture [2R,2R,3], shares of its light: as far as they are darker than skin."""
