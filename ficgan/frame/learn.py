@@ -238,8 +238,7 @@ def lend(
         if covered > _UNLIKE or hairy or read_glasses(small, model.warp)[0] > UNSURE:
             continue
         middle = middle_of(pixels, model, moment)
-        middle += middle[:, ::-1]  # light from the side, and a raised brow, are the lender's moment
-        middles.append(0.5 * middle.ravel()[model.pixels])
+        middles.append(_evened(middle, model).ravel()[model.pixels])
         grey = luminance(double) / np.float32(255)
         details.append(relief_of(grey).ravel()[model.fine_pixels])
         tones.append(tone_of(grey, model.size // 2))
@@ -267,6 +266,16 @@ def lend(
 
 def _steps(values: Floats) -> NDArray[np.int8]:
     return np.clip(np.rint(values), -127, 127).astype(np.int8)
+
+
+def _evened(middle: Floats, model: AppearanceModel) -> Floats:
+    """Light and shade [R,R] of a lender, as on both sides on brows and the nose, and half as much elsewhere.
+
+    Light from the side and a raised brow belong to the lender's moment; wrinkles differ from side to side.
+    """
+    alike = np.maximum(model.on_brows, model.nose)
+    share = np.float32(0.25) * (1 + np.maximum(alike, alike[:, ::-1]))
+    return middle + share * (middle[:, ::-1] - middle)
 
 
 def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
