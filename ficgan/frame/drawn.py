@@ -70,22 +70,76 @@ _DOWNWARDS, _LOWER = 0.14, 0.4
 _GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.8, 0.12, (0.4, -0.25)
 
 
-class _Eye(NamedTuple):
-    """Place of an eye: its middle between the corners, a unit vector across and one down, its width, its lids."""
+class _Slit(NamedTuple):
+    """An eye or a mouth: left corner, unit vectors across and down, width, both edges [n,2] in widths."""
 
-    middle: Doubles
+    corner: Doubles
     across: Doubles
     down: Doubles
     width: float
-    lids: Doubles
+    upper: Doubles
+    lower: Doubles
 
     @classmethod
-    def of(cls, points: Array, contour: NDArray[np.int64]) -> _Eye:
+    def of(cls, points: Array, contour: NDArray[np.int64] = LIPS_INNER) -> _Slit:
         """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
-        left, upper, right, lower = np.asarray(points, np.float64)[contour[[0, 4, 8, 12]], :2]
+        ring, half = np.asarray(points, np.float64)[contour, :2], len(contour) // 2
+        left, right = ring[0], ring[half]
         width = max(float(np.linalg.norm(right - left)), 1e-6)
         across = (right - left) / width
-        return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
+        down = np.array([-across[1], across[0]])
+        flat = (ring - left) @ np.stack([across, down], 1) / width
+        upper, lower = flat[: half + 1], np.concatenate([flat[half:], flat[:1]])[::-1]
+        return cls(left, across, down, width, _rising(upper), _rising(lower))
+
+    @property
+    def opening(self) -> float:
+        """Of the edges in the middle, in widths."""
+        return float(np.ptp(self._amid))
+
+    @property
+    def level(self) -> float:
+        """How far the middle between the edges lies below the corners, in widths."""
+        return float(np.mean(self._amid))
+
+    @property
+    def _amid(self) -> Doubles:
+        middle = len(self.upper) // 2
+        return np.array([self.upper[middle, 1], self.lower[middle, 1]])
+
+    def flat(self, points: Array) -> tuple[Array, Array]:
+        """Positions [...] of points [...,2] across and down from the left corner, in widths."""
+        places = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
+        return places[..., 0], places[..., 1]
+
+    def edges(self, across: Array) -> tuple[Array, Array]:
+        """How far down the upper and the lower edge lie at positions across, in widths."""
+        upper, lower = (np.interp(across, edge[:, 0], edge[:, 1]) for edge in (self.upper, self.lower))
+        return upper, lower
+
+    def place(self, points: Array) -> tuple[Array, Array]:
+        """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the edges."""
+        across, down = self.flat(points)
+        top, bottom = self.edges(across)
+        return across, (down - top) / np.maximum(bottom - top, 1e-3)
+
+    def beside(self, points: Array, share: float) -> tuple[Array, Array]:
+        """Position of points [...,2], in widths: across from the left corner, and below a line so far down, 0 … 1."""
+        across, down = self.flat(points)
+        top, bottom = self.edges(across)
+        return across, down - top - share * (bottom - top)
+
+    def grid(self, rows: int, columns: int) -> Floats:
+        """Points [rows,columns,2] that `place` puts on a regular grid of the inside."""
+        u, v = (np.arange(columns) + 0.5) / columns, ((np.arange(rows) + 0.5) / rows)[:, None]
+        top, bottom = self.edges(u)
+        flat = np.dstack([np.broadcast_to(u, (rows, columns)), top + v * (bottom - top)]) * self.width
+        return (self.corner + flat @ np.stack([self.across, self.down])).astype(np.float32)
+
+
+def _rising(edge: Doubles) -> Doubles:
+    """An edge whose points go from left to right, also where a mesh folds."""
+    return np.column_stack([np.maximum.accumulate(edge[:, 0]), edge[:, 1]])
 
 
 def read_gaze(points: Array) -> Floats:
@@ -97,9 +151,9 @@ def read_gaze(points: Array) -> Floats:
     if len(points) == MESH_POINTS:
         return np.zeros(2, np.float32)
     for contour, iris, side in ((LEFT_EYE, LEFT_IRIS, -1), (RIGHT_EYE, RIGHT_IRIS, 1)):
-        eye, at = _Eye.of(points, contour), np.asarray(points[iris[0], :2], np.float64)
-        sideways = (at - eye.middle) @ eye.across / eye.width - side * _AHEAD
-        found.append((sideways, (at - eye.lids) @ eye.down / eye.width))
+        eye = _Slit.of(points, contour)
+        across, down = eye.flat(np.asarray(points[iris[0], :2], np.float64))
+        found.append((across - 0.5 - side * _AHEAD, down - eye.level))
     return np.clip(np.mean(found, axis=0), -_MOST, _MOST).astype(np.float32)
 
 
@@ -154,25 +208,23 @@ def with_eyes(
     out = texture.copy()
     front, step = warp.front, warp.step_of(len(texture))  # frame units a pixel
     for number, (contour, side) in enumerate(((LEFT_EYE, -1), (RIGHT_EYE, 1))):
-        eye = _Eye.of(points, contour)
+        eye = _Slit.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
         old, place = texture[window], _places(grid, window, len(texture))
         depth *= float(step[0]) / float(np.ptp(front[contour, 0]))
         share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
-        ahead = eye.middle + side * _AHEAD * eye.width * eye.across
-        ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
-        width = eye.width * float(np.interp(age, _AGES, _RADII))
-        height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
+        across, down = eye.flat(place)
+        radius = float(np.interp(age, _AGES, _RADII))
         lids = _lids(old, inside)
         light = float(luminance(lids))
         white = whites[number] * (1 + _TINGED * (lids / light - 1))
-        dx = ((place - ahead) @ eye.across - gaze[0] * eye.width) / width
-        dy = ((place - ahead) @ eye.down - gaze[1] * eye.width) / height
-        outwards = side * ((place - eye.middle) @ eye.across) / eye.width * 2
+        dx = (across - 0.5 - side * _AHEAD - gaze[0]) / radius
+        dy = (down - eye.level - gaze[1]) / radius * max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
+        outwards = side * (2 * across - 1)
         shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) * (1 - _UPPER * np.clip(dy, -1, 1))
         shaded = 1 - shadow
         shadow += 0.18 * _smooth(np.abs(outwards), 0.5, 1)
-        pixel = float(step.mean()) / width
+        pixel = float(step.mean()) / (radius * eye.width)
         rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
         fibres *= 1.05 + _LOWER * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
@@ -266,59 +318,6 @@ class _Seam(NamedTuple):
 
 
 _LIPS_LINE, _LASHES_LINE = _Seam(0.5, 0.018, 0.06, 0.45, 0.7), _Seam(0.8, 0.035, 0.05, 0.3, 0.3)
-
-
-class _Slit(NamedTuple):
-    """The inside of a mouth or an eye: left corner, unit vectors across and down, width, both edges [n,2] in widths."""
-
-    corner: Doubles
-    across: Doubles
-    down: Doubles
-    width: float
-    upper: Doubles
-    lower: Doubles
-
-    @classmethod
-    def of(cls, points: Array, contour: NDArray[np.int64] = LIPS_INNER) -> _Slit:
-        """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
-        ring, half = np.asarray(points, np.float64)[contour, :2], len(contour) // 2
-        left, right = ring[0], ring[half]
-        width = max(float(np.linalg.norm(right - left)), 1e-6)
-        across = (right - left) / width
-        down = np.array([-across[1], across[0]])
-        flat = (ring - left) @ np.stack([across, down], 1) / width
-        upper, lower = flat[: half + 1], np.concatenate([flat[half:], flat[:1]])[::-1]
-        return cls(left, across, down, width, _rising(upper), _rising(lower))
-
-    @property
-    def opening(self) -> float:
-        """Of the edges in the middle, in widths."""
-        middle = len(self.upper) // 2
-        return float(self.lower[middle, 1] - self.upper[middle, 1])
-
-    def place(self, points: Array) -> tuple[Array, Array]:
-        """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
-        flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
-        top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
-        return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
-
-    def beside(self, points: Array, down: float) -> tuple[Array, Array]:
-        """Position of points [...,2], in widths: across from the left corner, and below a line so far down, 0 … 1."""
-        flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
-        top, bottom = (np.interp(flat[..., 0], edge[:, 0], edge[:, 1]) for edge in (self.upper, self.lower))
-        return flat[..., 0], flat[..., 1] - top - down * (bottom - top)
-
-    def grid(self, rows: int, columns: int) -> Floats:
-        """Points [rows,columns,2] that `place` puts on a regular grid of the inside."""
-        u, v = (np.arange(columns) + 0.5) / columns, ((np.arange(rows) + 0.5) / rows)[:, None]
-        top, bottom = (np.interp(u, lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
-        flat = np.dstack([np.broadcast_to(u, (rows, columns)), top + v * (bottom - top)]) * self.width
-        return (self.corner + flat @ np.stack([self.across, self.down])).astype(np.float32)
-
-
-def _rising(lip: Doubles) -> Doubles:
-    """A lip whose points go from left to right, also where a mesh folds."""
-    return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
 
 
 def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
