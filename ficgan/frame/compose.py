@@ -50,8 +50,8 @@ _NEAR = 0.11
 _RAMP = 10.0
 # Blur of the forehead's skin, units: wrinkles go, shine stays.
 _SMOOTH = 4.5
-# Blur of the photo's forehead that is compared with it, units.
-_EVEN = 2.0
+# Light of a temple, of that skin's: hair up to the first, shade between the second and the third, lit from the last on.
+_SHADE = (0.25, 0.35, 0.8, 0.93)
 # Share of the forehead under the mask that must be skin: else a fringe or a hat lies on it.
 _LEAST = 0.2
 # Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
@@ -437,10 +437,11 @@ def read_forehead(photo: Image, upright: Doubles, points: Doubles) -> Forehead:
     fill = carried(colours, known.astype(np.float32), _SMOOTH)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
-    apart = brightest(np.abs(cv2.GaussianBlur(image, (0, 0), _EVEN).astype(np.float32) / np.float32(255) - fill))
-    alike = np.clip(2 - 2 * apart / _NEAR, 0, 1).astype(np.float32)  # skin in deep shade would get a light rim
-    alike = cv2.morphologyEx(alike, cv2.MORPH_CLOSE, np.ones((7, 7), np.uint8))
-    return Forehead(matrix, fill, inner * cv2.GaussianBlur(alike, (0, 0), 1.2) * (ramp * between).astype(np.float32))
+    # A temple in shade is darker than skin that is carried on, which would lie before it as a light rim.
+    light = grey / np.maximum(grey_of(fill), 0.02)
+    shade = np.interp(light, _SHADE, (0, 1, 1, 0)) * ((columns < x0) | (columns > x1))
+    weight = inner * ramp * between * (1 - cv2.GaussianBlur(shade, (0, 0), 1.2))
+    return Forehead(matrix, fill, weight.astype(np.float32))
 
 
 def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:

@@ -27,14 +27,10 @@ class World:
     Under the mask an normalised texture has mean 0 in each colour, and luminance of mean square 1.
 
     Args:
-        shape: of their meshes.
-        read: of the PEOPLE.
         lights: [PEOPLE,6], mean colour, log of the contrast, and slopes of luminance in units of it.
-        codes: [PEOPLE,SHADOWS+DETAILS], about normal numbers.
-        mean: [R,R,3], the face that all have in common.
+        codes, components: [PEOPLE,SHADOWS+DETAILS], about normal numbers; [SHADOWS+DETAILS,R,R,3], what they add.
+        mean, lamps: [R,R,3], the face that all have in common; [2,R,R,3] of the slopes.
         effects: [6+2+2,R,R,3] of numbers, turn, the first number times yaw, and yaw times the slope downwards.
-        lamps: [2,R,R,3] of the slopes.
-        components: [SHADOWS+DETAILS,R,R,3] of the codes; as the effects, none changes mean colour and slopes.
     """
 
     shape: FaceShape
@@ -50,11 +46,8 @@ class World:
         """Evened textures [PEOPLE,R,R,3], with other codes if there are any."""
         numbers, turn, slopes = self.read.numbers, self.shape.turn(self.read.pose), self.lights[:, 4:]
         moment = np.column_stack([numbers, turn, numbers[:, 0] * turn[:, 0], turn[:, 0] * slopes[:, 1]])
-        parts = (
-            (moment, self.effects),
-            (slopes, self.lamps),
-            (self.codes if codes is None else codes, self.components),
-        )
+        own = self.codes if codes is None else codes
+        parts = (moment, self.effects), (slopes, self.lamps), (own, self.components)
         return self.mean + sum(np.tensordot(*one, 1) for one in parts)
 
     def exact(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import pytest
 
 from ficgan.frame import FaceShape, Floats
 from ficgan.frame.beards import CHEEKS, SMALL, SURE, UNSURE, Beard, hidden, places, read_beard, skin_of, with_beard
+from ficgan.frame.look import strands
 
 BLACK = 0.03
 
@@ -61,6 +62,13 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     inside = worn.cover > 0.9
     assert np.median(worn.colours[inside], axis=0) == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25)
     assert worn.clear == pytest.approx(0.1, rel=0.35), "hairs as clear"
+
+
+def test_a_few_hairs_are_clear_and_they_lie_in_about_one_direction() -> None:
+    hairs = strands(256, (90, 90), np.zeros(256, np.float32))
+    steps = [np.abs(np.diff(hairs, axis=axis)).mean() for axis in (0, 1)]
+    assert hairs.std() == pytest.approx(1, abs=0.01) and np.square(hairs * hairs).mean() > 3.3  # noise: 3
+    assert 1.2 * steps[0] < steps[1]
 
 
 def test_without_evidence_there_is_none_with_some_stubble_then_a_beard(shape: FaceShape, skin: Floats) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ficgan.arrays import LUMA, luminance
 from ficgan.frame import Floats, colours
-from ficgan.frame.look import read_blotches, with_blotches
+from ficgan.frame.look import BLOTCHES, SPECKS, Blotches, read_blotches, with_blotches
 from ficgan.identity.kind import ETHNICITIES, MALE
 
 SIDE = 64
@@ -119,14 +119,15 @@ def test_brows_that_meet_are_parted() -> None:
 
 
 @pytest.mark.parametrize(("darkest", "lightest", "wanted"), [(-0.9, -0.65, -0.65), (-0.3, -0.1, -0.3)])
-def test_brows_are_as_dark_as_allowed_and_browner_than_skin(darkest: float, lightest: float, wanted: float) -> None:
-    bare = face(0.0, 0.0, (1.4, 0.6, 0.7), 2)
-    out = colours.with_brows(bare, darkest, lightest, BROWS, SKIN)
+def test_brows_are_as_dark_as_allowed_and_of_the_photos_hue(darkest: float, lightest: float, wanted: float) -> None:
+    bare, hue = face(0.0, 0.0, (1.4, 0.6, 0.7), 2), np.float32([0.08, -0.05])
+    out = colours.with_brows(bare, darkest, lightest, hue, BROWS, SKIN)
     light = np.log(luminance(out) + colours.LOG_BLACK)
     assert np.median(light[BROWS > 0]) - np.median(light.ravel()[SKIN]) == pytest.approx(wanted, abs=0.04)
     np.testing.assert_array_equal(out[BROWS == 0], bare[BROWS == 0])
-    red, green, blue = (out / bare)[BROWS > 0].mean(0)
-    assert red > green > blue
+    np.testing.assert_allclose(colours.read_brows(out, BROWS, SKIN), 0.8 * hue, atol=0.025)
+    green = colours.with_brows(bare, darkest, lightest, np.float32([-1, 1]), BROWS, SKIN)
+    assert np.abs(colours.read_brows(green, BROWS, SKIN)).max() < 0.2
 
 
 def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
@@ -140,22 +141,24 @@ def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
     assert not colours.no_lighter(bare, np.zeros_like(bare), everywhere).any()
 
 
-def test_skin_gets_blotches_as_strong_as_the_photos(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("which", "size"), [(BLOTCHES, 2.0), (SPECKS, 0.7)])
+def test_skin_gets_blotches_as_strong_as_the_photos(rng: np.random.Generator, which: Blotches, size: float) -> None:
     """Redder ones are darker; nothing else changes, hair counts for little, and each draw has its own."""
     side, rows = 128, np.arange(128)[:, None]
     skin = np.flatnonzero(np.broadcast_to(rows >= 30, (side, side)))
     plain = np.broadcast_to(np.float32([0.7, 0.5, 0.4]), (side, side, 3)).copy()
-    red = cv2.GaussianBlur(rng.standard_normal((side, side), np.float32), (0, 0), 2)[..., None]
+    red = cv2.GaussianBlur(rng.standard_normal((side, side), np.float32), (0, 0), size)[..., None]
     photo = plain * np.exp(0.05 * red / red.std() * np.float32([0.3, -0.5, -1]))
     photo[80:100, ::9] = 0.05
-    read = read_blotches(photo, skin)
-    assert 0.02 < read == pytest.approx(read_blotches(np.delete(photo, np.s_[80:100], 0), skin[: -20 * side]), rel=0.3)
-    out, other = (with_blotches(plain, skin, 0.008, chance) for chance in (0.1, 0.2))
-    assert read_blotches(out, skin) == pytest.approx(0.75 * 0.008, rel=0.15) and not np.array_equal(out, other)
+    read, bare = read_blotches(photo, skin, which), np.delete(photo, np.s_[80:100], 0)
+    assert 0.02 < read == pytest.approx(read_blotches(bare, skin[: -20 * side], which), rel=0.3)
+    out, other = (with_blotches(plain, skin, 0.008, chance, which) for chance in (0.1, 0.2))
+    assert read_blotches(out, skin, which) == pytest.approx(which.share * 0.008, rel=0.15)
+    assert not np.array_equal(out, other)
     assert np.array_equal(out[:25], plain[:25]) and abs(out.mean() / plain.mean() - 1) < 0.005
     change = np.log(out / plain).reshape(-1, 3)[skin]
     assert np.corrcoef(change[:, 0] - change[:, 2], luminance(out).ravel()[skin])[0, 1] < -0.9
-    np.testing.assert_allclose(with_blotches(photo, skin, 0.5 * read, 0.1), photo, atol=1e-6)  # it has more
+    np.testing.assert_allclose(with_blotches(photo, skin, 0.5 * read, 0.1, which), photo, atol=1e-6)  # it has more
 
 
 def test_the_bias_of_a_kind_goes_and_the_rest_stays() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ficgan import pretrained
+from ficgan.faces.crops import crop
 from ficgan.frame import LO, Warp
 from ficgan.frame.compose import HEAD_SHIFT as SHIFT
 from ficgan.frame.compose import HEAD_SIDE as SIDE
@@ -75,6 +77,16 @@ def test_skin_of_any_colour(points: NDArray[np.float64]) -> None:
 def test_nothing_behind_a_fringe(points: NDArray[np.float64]) -> None:
     photo, upright = head(fringe=True)
     assert not read_forehead(photo, upright, points).weight.any()
+
+
+def test_no_light_rim_before_a_temple_in_deep_shade(points: NDArray[np.float64]) -> None:
+    photo, upright = head()
+    x = upright[0, 0] * np.arange(photo.shape[1]) + upright[0, 2]
+    shaded = (photo * np.interp(x, (98, 102), (1, 0.6))[None, :, None]).astype(np.uint8)
+    found = read_forehead(shaded, upright, points)
+    seen = cv2.GaussianBlur(crop(shaded, found.matrix, SIDE), (0, 0), 1.0) / 255
+    assert found.weight[:, round(64 + SHIFT[0])].max() == pytest.approx(1)
+    assert (found.weight[..., None] * (found.fill - seen)).max() < 0.045
 
 
 def test_over_time_a_forehead_does_not_come_and_go(points: NDArray[np.float64]) -> None:

@@ -167,6 +167,9 @@ def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
     assert len(names) == 4 and names == sorted(names) and not {"painted.png", "blurred.png"} & set(names)
     assert lent.details.shape == (4, len(model.fine_pixels)) and lent.lenders.shape == (4, 9)
     assert lent.middles.shape == (4, len(model.pixels)) and lent.middles.any()
+    whole = np.zeros((4, model.size, model.size))
+    whole.reshape(4, -1)[:, model.pixels] = lent.middles
+    assert np.abs(whole - whole[..., ::-1])[:, np.minimum(model.nose, model.nose[:, ::-1]) == 1].max() <= 2
     assert lent.middles[:, model.on_brows.ravel()[model.pixels] == 1].max() <= 0.4 * MIDDLE_UNIT
     assert set(names) < set(lend(model, open_faces([given], resolution=256), mesh, None)[1])
     for number, name in enumerate(names):

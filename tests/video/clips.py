@@ -70,18 +70,13 @@ def make_clip(
     container: str | None = None,
     pictures: Sequence[Image] | None = None,
 ) -> list[int]:
-    """Write a clip.
+    """Write a clip and return its ticks.
 
     Args:
-        path: Its file.
-        times: Ticks of its frames, or their number at one tick each.
-        turn: Degrees counter-clockwise, mirrored, upended, for the display matrix.
-        audio: Codec of its sound, one stream for every start in `audio_at` (seconds).
-        colours: AVColorSpace and range for the tags.
-        second: Size of a second video stream.
-
-    Returns:
-        The ticks.
+        times: ticks of its frames, or their number at one tick each.
+        turn: degrees counter-clockwise, mirrored, upended, for the display matrix.
+        audio: codec of its sound, one stream for every start in `audio_at`, seconds.
+        colours: AVColorSpace and range for the tags; `second`: size of a second video stream.
     """
     ticks = list(range(times)) if isinstance(times, int) else list(times)
     with av.open(str(path), "w", format=container, options=dict(options or {})) as out:
