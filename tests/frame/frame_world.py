@@ -27,12 +27,7 @@ def turned(points: ArrayLike, yaw: float = 0.0, pitch: float = 0.0, roll: float 
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """Relatives of one head.
-
-    Args:
-        own: [468,3] in pixels of a 128² crop of the five-point template.
-        bumps: [468,K], smooth functions on it, about 1 where they are largest.
-    """
+    """Relatives of one head, [468,3] in pixels of a crop; `bumps` [468,K] are smooth, about 1 where largest."""
 
     own: NDArray[np.float64]
     bumps: NDArray[np.float64]

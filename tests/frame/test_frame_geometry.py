@@ -1,7 +1,4 @@
-"""Geometry of the frame: against SciPy, slow loops and brute force, and unmoved by how a photo lies.
-
-Not `test_geometry.py`: the evaluation's tests have a file of that name, and pytest wants one of each.
-"""
+"""Geometry of the frame: against SciPy, slow loops and brute force, and unmoved by how a photo lies."""
 
 from __future__ import annotations
 

@@ -11,10 +11,7 @@ from ficgan.frame import lent
 
 
 def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generator) -> None:
-    """Skin and the forehead get the fineness that is wanted, at most what the lender has, in any light.
-
-    A lender's hair is not lent.
-    """
+    """At most what the lender has, in any light; a lender's hair is not lent."""
     side, rows = 256, np.arange(256)[:, None]
     eyes, above = np.zeros((2, side, side), np.float32)
     eyes[60:90], above[:40] = 1, 1

@@ -14,12 +14,7 @@ SIZE = (640, 360)
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """A film as it is seen.
-
-    Args:
-        areas: the faces of each frame; `Area.actor` numbers people throughout the film.
-        cuts: first frames of shots.
-    """
+    """The faces of each frame of a film, whose `Area.actor` numbers people throughout; and first frames of shots."""
 
     images: list[Image]
     areas: list[list[Area]]
