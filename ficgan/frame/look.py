@@ -342,8 +342,8 @@ def _hair(degrees: int) -> Floats:
     """One hair amid a square, of sum 1."""
     along = np.zeros((_HAIR + 2, _HAIR + 2), np.uint8)
     middle, (x, y) = (_HAIR + 1) / 2, (_HAIR / 2 * turn(math.radians(degrees)) for turn in (math.cos, math.sin))
-    ends = [(round(256 * (middle + way * x)), round(256 * (middle - way * y))) for way in (-1, 1)]
-    cv2.line(along, *ends, 255, 1, cv2.LINE_AA, shift=8)
+    one, other = ((round(256 * (middle + way * x)), round(256 * (middle - way * y))) for way in (-1, 1))
+    cv2.line(along, one, other, 255, 1, cv2.LINE_AA, shift=8)  # in 256ths of a pixel
     return np.asarray(along / along.sum(), np.float32)
 
 

@@ -224,8 +224,8 @@ class FaceRenderer:
         if model.bias.size:
             texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
         age = float(row.kind[AGE])
-        most = (float(np.interp(age, _AGES, light)) for light in (_DARKEST_BROWS, _LIGHTEST_BROWS))
-        texture = colours.with_brows(texture, *most, place.brows, model.on_brows, bare)
+        darkest, lightest = (float(np.interp(age, _AGES, ends)) for ends in (_DARKEST_BROWS, _LIGHTEST_BROWS))
+        texture = colours.with_brows(texture, darkest, lightest, place.brows, model.on_brows, bare)
         texture = colours.with_nostrils(texture, place.nostrils, model.nostrils)
         if moment.grey[0]:
             texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
