@@ -235,18 +235,19 @@ class Blob:
 
     def read(self) -> bytes:
         """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
-        in_tar, least = self.offset is not None, _LARGEST + 1
+        in_tar, least, size = self.offset is not None, _LARGEST + 1, 0
         try:
             if self.member is not None:
-                with _opened(self.source, os.getpid()).open(self.member) as packed:
-                    data = packed.read(least)
+                archive = _opened(self.source, os.getpid())
+                size = archive.getinfo(self.member).file_size  # no more is unpacked
+                data = archive.read(self.member) if size < least else b""
             else:
                 with self.source.open("rb") as file:
                     file.seek(self.offset or 0)
                     data = file.read(min(self.size, least) if in_tar else least)
         except _DAMAGED as error:
             raise InputError(f"{self.where} cannot be read ({error}); check that it was copied whole.") from error
-        if len(data) > _LARGEST:
+        if max(size, len(data)) > _LARGEST:
             raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
         if in_tar and len(data) != self.size:
             raise InputError(f"{self.where} ends early: it is truncated; copy it again.")
