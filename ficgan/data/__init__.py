@@ -239,7 +239,7 @@ class Blob:
         try:
             if self.member is not None:
                 archive = _opened(self.source, os.getpid())
-                size = archive.getinfo(self.member).file_size  # no more is unpacked
+                size = archive.getinfo(self.member).file_size  # it is asked before anything is unpacked
                 data = archive.read(self.member) if size < least else b""
             else:
                 with self.source.open("rb") as file:

@@ -68,8 +68,8 @@ _PASTED = 1.12
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Where brows are read; least that they are darker than skin, logarithms; how much less and more dark they are made;
-# most that the ridge that they lie on is lighter than skin. How far their redness and yellowness follow; the least and
-# the most.
+# most that the ridge that they lie on is lighter than skin. Share of the source's redness and yellowness
+# that they get; least and most of these.
 _ON_BROWS, _NO_BROW, _DARKENED, _ABOVE = 0.9, 0.05, (0.4, 2.0), np.float32(0.06)
 _AS_RED, _REDNESS = 0.8, (-0.12, 0.16)
 # Weight of the border's usual difference, of that of each pixel.
@@ -227,18 +227,6 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return texture + share[..., None] * (bare - texture)
 
 
-def _of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
-    """A texture [R,R,3] with the colours of the skin nearby in some places.
-
-    Args:
-        where: float32 [R,R], how much each pixel is changed, 0 … 1.
-        skin: flat indices of what is skin.
-    """
-    bare = np.maximum(np.exp(_skin_logs(texture, skin)) - LOG_BLACK, LOG_BLACK)
-    tinted = bare * (luminance(texture) / luminance(bare))[..., None]
-    return texture + where[..., None] * (tinted - texture)
-
-
 def read_brows(texture: Floats, on_brows: Floats, skin: Indices) -> Floats:
     """How red and how yellow the darkest third of the brows is beside the skin around: float32 [2], of logarithms.
 
@@ -257,9 +245,12 @@ def with_brows(
 
     Args:
         darkest, lightest: how dark the darkest third of the brows may be beside the skin around, logarithms.
-        on_brows: float32 [R,R], 1 on them.
+        tint: float32 [2] of `read_brows`; on_brows: float32 [R,R], 1 on them.
+        skin: flat indices of what is skin.
     """
-    texture = _of_skin(texture, on_brows, skin)  # the brows of a mean are grey or red
+    bare = np.maximum(np.exp(_skin_logs(texture, skin)) - LOG_BLACK, LOG_BLACK)
+    tinted = bare * (luminance(texture) / luminance(bare))[..., None]
+    texture = texture + on_brows[..., None] * (tinted - texture)  # the brows of a mean are grey or red
     beside = np.log(np.maximum(luminance(texture), 0) + LOG_BLACK) - _skin_logs(texture, skin) @ LUMA
     darker, lighter, brows = np.minimum(beside, 0), np.maximum(beside, 0), np.sort(beside[on_brows > _ON_BROWS])
     own = float(brows[: len(brows) // 3].mean())

@@ -50,7 +50,8 @@ _NEAR = 0.11
 _RAMP = 10.0
 # Blur of the forehead's skin, units: wrinkles go, shine stays.
 _SMOOTH = 4.5
-# Light of a temple, of that skin's: hair up to the first, shade between the second and the third, lit from the last on.
+# Light of a temple, as a share of that skin's: up to the first it is hair, from the second to the third it lies in
+# shade, from the last on it is lit.
 _SHADE = (0.25, 0.35, 0.8, 0.93)
 # Share of the forehead under the mask that must be skin: else a fringe or a hat lies on it.
 _LEAST = 0.2
@@ -437,7 +438,7 @@ def read_forehead(photo: Image, upright: Doubles, points: Doubles) -> Forehead:
     fill = carried(colours, known.astype(np.float32), _SMOOTH)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
-    # A temple in shade is darker than skin that is carried on, which would lie before it as a light rim.
+    # On a temple in shade the skin of the forehead would be a light rim.
     light = grey / np.maximum(grey_of(fill), 0.02)
     shade = np.interp(light, _SHADE, (0, 1, 1, 0)) * ((columns < x0) | (columns > x1))
     weight = inner * ramp * between * (1 - cv2.GaussianBlur(shade, (0, 0), 1.2))

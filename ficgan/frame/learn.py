@@ -269,9 +269,9 @@ def _steps(values: Floats) -> NDArray[np.int8]:
 
 
 def _evened(middle: Floats, model: AppearanceModel) -> Floats:
-    """Light and shade [R,R] of a lender, as on both sides on brows and the nose, and half as much elsewhere.
+    """Light and shade [R,R] of a lender, made alike on both sides: wholly on brows and nose, half elsewhere.
 
-    Light from the side and a raised brow belong to the lender's moment; wrinkles differ from side to side.
+    Light from the side and a raised brow belong to one photo. Wrinkles differ from side to side.
     """
     alike = np.maximum(model.on_brows, model.nose)
     share = np.float32(0.25) * (1 + np.maximum(alike, alike[:, ::-1]))

@@ -61,7 +61,7 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
         model.contrast(moment) * model.calm[:, 0] * (share * (lent - own)).ravel()[model.pixels]
     )
     change = np.divide(change, around, dtype=np.float32)
-    return shaded(texture, np.where(change < 0, np.expm1(change), change))
+    return shaded(texture, np.where(change < 0, np.expm1(change), change))  # dark brows do not become black
 
 
 # Lenders of the nearest kinds, and how many of these are asked. What a wholly different ethnic group and gender weigh

@@ -27,9 +27,8 @@ _SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
 MOST_GRAIN = 0.03
 # Times the frame in which the finest detail lies; widths between which pores lie there.
 _FINEST, _PORES = 4, (0.8, 2.0)
-# Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; how far their
-# directions differ, degrees; how much clearer a few are than most; directions of those of brows at their left and right
-# ends.
+# Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; angle at which
+# they cross, degrees; power of their strengths, by which a few are clear. Directions of those of brows at both ends.
 _HAIR, _HAIR_WIDTH, _CURL, _CURLED, _CROSSING, _CLEARER = 7, 1.4, 6.0, 1.5, 25, 2.3
 _BROW_HAIRS = ((174, 130), (50, 6))
 
@@ -253,9 +252,9 @@ class Blotches(NamedTuple):
     """Which spots of colour are read and added.
 
     Args:
-        seen, widths: of the blurs between which they are read and added, pixels. Shading is coarser than specks.
+        seen, widths: of the blurs between which they are read and added, pixels; specks are read where shading is not.
         most: the strongest that are added.
-        share: of the photo's, that a face gets: large ones do not lie where a face has them.
+        share: of the photo's strength. Large ones get less: they lie by chance, and not where a face has them.
     """
 
     seen: tuple[float, float]
@@ -287,9 +286,8 @@ def with_blotches(
     added = min(math.sqrt(max((which.share * blotches) ** 2 - have**2, 0)), which.most)
     if not added:
         return texture
-    band = _band(
-        np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32), which.widths
-    )
+    noise = np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32)
+    band = _band(noise, which.widths)
     where, colour = np.zeros(side * side, np.float32), _REDDER - np.float32(_DARKER)
     where[skin] = added / float(_band(band, which.seen).std() * (colour @ _REDDER))
     strength = band * cv2.GaussianBlur(where.reshape(side, side), (0, 0), 1.0)

@@ -340,7 +340,7 @@ class FaceRenderer:
 
     @cached_property
     def fine_skin(self) -> NDArray[np.int64]:
-        """The same of the doubled frame."""
+        """Flat indices of the doubled frame's pixels that are skin."""
         whole = np.zeros((self.model.size, self.model.size), np.uint8)
         whole.ravel()[self.skin] = 1
         return np.flatnonzero(cv2.resize(whole, None, fx=2, fy=2, interpolation=cv2.INTER_NEAREST))
