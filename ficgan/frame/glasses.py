@@ -225,7 +225,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
-    step = warp.step_of(len(texture))
+    step = warp.step_of(len(texture)).astype(np.float32)
     low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
     ends = middles + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - middles[:, 1]])
@@ -243,15 +243,19 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
         far = (np.abs(across) ** form + np.abs(below) ** form) ** (1 / form)
         return far, np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
 
+    def faded(y: float, ends: tuple[float, float]) -> Floats:
+        """From the first value at the top of a lens to the second at its lower end."""
+        return np.interp(ys, (y - high, y + high), ends).astype(np.float32)
+
     drawn, shadow, tinted, sky, up, pads, glint = (np.zeros_like(xs) for _ in range(7))
-    glints = np.deg2rad(rng.uniform(*_GLINTS))
+    glints = np.deg2rad(rng.uniform(*_GLINTS)).astype(np.float32)
     for side, (x, y), end, wide in zip((-1, 1), middles, ends, wides, strict=True):
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far, distance = outline(x, y)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
-        tinted = np.maximum(tinted, within * np.interp(ys, (y - high, y + high), _HIDES))
+        tinted = np.maximum(tinted, within * faded(y, _HIDES))
         across = ((xs - x) + (ys - y)) / half - _SKY_AT
-        sky += within * np.exp(-np.square(across / _SKY_WIDE)) * np.interp(ys, (y - high, y + high), (1, 0))
+        sky += within * np.exp(-np.square(across / _SKY_WIDE)) * faded(y, (1, 0))
         above = (y - ys) / np.maximum(np.hypot(xs - x, ys - y), 1e-3)
         turned = np.arctan2(ys - y, xs - x)[..., None] - glints
         glint = np.maximum(glint, (np.exp((np.cos(turned) - 1) / _GLINT**2)).sum(-1) * line(distance, 0.5 * rim))
@@ -292,10 +296,10 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     return out
 
 
-def _sampled(field: Floats, at: Doubles) -> Doubles:
+def _sampled(field: Floats, at: Doubles) -> Floats:
     """A field [R,R,2] at places [n,2] of its pixels."""
     x, y = at.T.astype(np.float32)[..., None]
-    return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR), np.float64)[:, 0]
+    return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR))[:, 0]
 
 
 def _rigid(warp: Warp, eyes: Doubles, grid: Floats) -> Floats:
