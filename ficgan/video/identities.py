@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -131,12 +131,10 @@ class FaceReader:
     def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
         """What is known of a track without a gap around a frame, and the place of the frame in it."""
         track, frame = key
-        first = last = frame
-        while frame - first < self.reach and (track, first - 1) in rows:
-            first -= 1
-        while last - frame < self.reach and (track, last + 1) in rows:
-            last += 1
-        return [rows[track, n] for n in range(first, last + 1)], frame - first
+        near = range(1, self.reach + 1)
+        before = list(takewhile(rows.__contains__, ((track, frame - n) for n in near)))[::-1]
+        after = takewhile(rows.__contains__, ((track, frame + n) for n in near))
+        return [rows[place] for place in (*before, key, *after)], len(before)
 
 
 @dataclass(eq=False)
@@ -168,6 +166,16 @@ class FilmIdentity:
     watched: set[int] = field(default_factory=set)
     ratios: list[float] = field(default_factory=list)
 
+    @property
+    def near(self) -> int:
+        """On how many of the frames that it was tried on it came near."""
+        return sum(ratio < MARGIN for ratio in self.ratios)
+
+    @property
+    def known(self) -> int:
+        """On how many of these frames the gate took it for the source."""
+        return sum(ratio < 1 for ratio in self.ratios)
+
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
@@ -184,21 +192,11 @@ class FilmIdentity:
         return {**tree, "z_id": self.z_id.tolist(), "kind": None if self.kind is None else self.kind.tolist()}
 
 
-def _near(tried: FilmIdentity) -> int:
-    """On how many of the frames that an identity was tried on it came near."""
-    return sum(ratio < MARGIN for ratio in tried.ratios)
-
-
-def _known(tried: FilmIdentity) -> int:
-    """On how many of these frames the gate took it for the source."""
-    return sum(ratio < 1 for ratio in tried.ratios)
-
-
 def _in_play(trials: Sequence[FilmIdentity]) -> list[FilmIdentity]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
     frames = len(trials[0].ratios)
-    worst = min(_near(trial) + frames - len(trial.ratios) for trial in trials)
-    return [trial for trial in trials if _near(trial) <= worst + LEVEL * frames]
+    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
 
 
 class _DrawPlan:
@@ -326,7 +324,6 @@ class Identities:
         """
         tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}
-
         faces = _TrialFaces(self._model, jobs)
 
         def read(people: Collection[str], attempts: range) -> None:
@@ -337,14 +334,11 @@ class Identities:
                 face.paste = None
 
         read(people, range(1))
-        plans = {person: self._plan_of(person) for person in tried}
-        other = [
-            person
-            for person, plan in plans.items()
-            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person]))
-        ]
-        for person in other:  # the first frame showed somebody of another kind than all of them do
-            tried[person] = []
+        plans, other = {person: self._plan_of(person) for person in tried}, list[str]()
+        for person, plan in plans.items():
+            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person])):
+                tried[person] = []  # the first frame showed somebody of another kind than all of them do
+                other.append(person)
         if other:
             read(other, range(1))
         for stage in range(max((len(plan.stages) for plan in plans.values()), default=0)):
@@ -352,7 +346,7 @@ class Identities:
             for person, trials in tried.items():
                 attempts, *later = plans[person].stages[stage:] or [range(0)]
                 share = 0.0 if later else OFTEN
-                if attempts and min(map(_near, trials)) > share * len(trials[0].ratios):
+                if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
                 read(group, attempts)
@@ -372,11 +366,8 @@ class Identities:
     def _chosen(self, person: str, trials: Sequence[FilmIdentity]) -> FilmIdentity:
         good, plan = _in_play(trials), self._plan_of(person)
         alike = [one for one in good if plan.attempts[one.attempt].layer == plan.attempts[good[0].attempt].layer]
-        for rank in (_known, plan.group_size):
-            least = min(map(rank, alike))
-            alike = [one for one in alike if rank(one) == least]
-        chosen = max(alike, key=lambda one: np.mean(one.ratios))
-        if min(map(_known, good)) >= len(good[0].ratios) / 2:  # one that only comes near is watched
+        chosen = max(alike, key=lambda one: (-one.known, -plan.group_size(one), np.mean(one.ratios)))
+        if min(one.known for one in good) >= len(good[0].ratios) / 2:  # one that only comes near is watched
             chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
         chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
@@ -387,9 +378,8 @@ class Identities:
         if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
-        if not isinstance(self.tools.gate, DlibRecognizer):
-            return _mean(read_kinds(images, marks))
-        return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces])))
+        by_dlib = isinstance(self.tools.gate, DlibRecognizer)
+        return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces]) if by_dlib else None))
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
@@ -454,17 +444,14 @@ class Identities:
                 self.unread[face.track] = face.frame.time
             if abs(face.frame.time - self.unread.get(face.track, -math.inf)) > (0 if self.surveyed else HOLD):
                 kept.append(face)
-            else:
-                self.causes["unread"] += 1
+        self.causes["unread"] += len(seen) - len(kept)
         return kept
 
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:
         """People who need another face. Faces of those who keep theirs are covered, see `_watch`."""
         known: set[str] = set()
-        if not self.tools.verifies:
-            return known
         tracks: dict[int, list[FilmFace]] = {}
-        for face in faces:
+        for face in faces if self.tools.verifies else ():
             identity = self.people[face.person]
             if face.paste is None or face.person in known:
                 continue
@@ -482,8 +469,8 @@ class Identities:
 
     def _is_due(self, face: FilmFace, identity: FilmIdentity) -> bool:
         """Whether the gate shall read a track again; notes that it does."""
-        last, now = identity.checked.get(face.track), face.frame.time
-        due = last is None or not 0 <= now - last < CHECK
+        now = face.frame.time
+        due = not 0 <= now - identity.checked.get(face.track, math.inf) < CHECK
         if due:
             identity.checked[face.track] = now
         return due

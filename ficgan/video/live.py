@@ -100,9 +100,10 @@ class _LiveTrack:
         if self._filled is None or not (settled or self._filled[0] == state):
             self._filled = state, *self._fill(frame, *state, settings, rate)
         _, track, modes = self._filled
-        row = track.row(frame)
-        face = None if row is None else track.face(frame)
-        return None if face is None else Appearance(self.id, self.person, face, str(modes[row]), self.kind)
+        if not track.first <= frame <= track.last:
+            return None
+        row = frame - track.first
+        return Appearance(self.id, self.person, track.face(row), str(modes[row]), self.kind)
 
     def _fill(
         self, frame: int, last: int, missed: bool, settings: VideoSettings, rate: float
@@ -227,7 +228,7 @@ class Stream:
                 track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
                 self._live[number] = track
                 # The colour where it was first seen, which is after its pad has begun.
-                self.renderer.covers.colours[number] = colour_beside([(frame.image, face)])
+                self.renderer.colours[number] = colour_beside([(frame.image, face)])
                 if kind:
                     self.objects[kind]["tracks"] += 1
                 else:

@@ -42,12 +42,6 @@ class _FaceGroup(NamedTuple):
         return _FaceGroup(weight, a * self.mean + b * other.mean, a * self.square + b * other.square)
 
 
-def _apart(groups: Sequence[_FaceGroup]) -> Floats:
-    """Mean of the squared distances between the members of every two groups: [n,n]."""
-    means, squares = np.stack([group.mean for group in groups]), np.array([group.square for group in groups])
-    return np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
-
-
 def _meet(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether spans of frames [n,2] and [m,2] have one in common: [n,m]."""
     return (a[:, None, 0] <= b[:, 1]) & (b[:, 0] <= a[:, None, 1])
@@ -64,6 +58,8 @@ class People:
         self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
     ):
         self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
+        # The largest squared Euclidean distance of (for cosine: unit) vectors of one person.
+        self._limit = 2 * threshold * strictness if metric == "cosine" else (threshold * strictness) ** 2
         self._known: list[_FaceGroup] = []  # person n is the (n - 1)th
 
     @classmethod
@@ -75,11 +71,9 @@ class People:
         if self.link != "job":
             self._known = []
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
-        people = [0] * len(tracklets)
         if self.link == "none":
-            for number, index in enumerate(order, start=1):
-                people[index] = number
-            return people
+            return (np.argsort(order) + 1).tolist()
+        people = [0] * len(tracklets)
         seen = [(index, group) for index in order if (group := self._group(tracklets[index].readings)) is not None]
         spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in seen]).reshape(-1, 2)
         numbers: list[int] = []
@@ -98,12 +92,6 @@ class People:
         others = np.array([number for number in barred if number], np.int64)
         spans = np.zeros((1 + len(others), 2), np.int64)  # all are in one frame
         return self._cluster([group], spans[:1], spans[1:], others)[0]
-
-    @property
-    def _limit(self) -> float:
-        """The largest squared Euclidean distance of (for cosine: unit) vectors of one person."""
-        limit = self.threshold * self.strictness
-        return 2 * limit if self.metric == "cosine" else limit**2
 
     def _group(self, readings: Sequence[Reading]) -> _FaceGroup | None:
         """Those readings of a tracklet that can be used."""
@@ -132,8 +120,10 @@ class People:
         barred[:known, :known] = True
         barred[known:, known:] = _meet(spans, spans)
         np.logical_or.at(barred[:, known:], people - 1, _meet(before, spans))
-        apart = np.where(barred | barred.T, np.inf, _apart(groups))
-        weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
+        weights, means, squares = (np.array(column) for column in zip(*groups, strict=True))
+        # Mean of the squared distances between the members of every two groups.
+        apart = np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
+        apart, heads = np.where(barred | barred.T, np.inf, apart), np.arange(len(groups))
         while True:
             row, gone = sorted(divmod(int(np.argmin(apart)), len(groups)))  # the earlier one stays
             if not apart[row, gone] < self._limit:
@@ -166,13 +156,9 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
     for later, person in sorted(zip(tracklets, here, strict=True), key=lambda pair: (pair[0].first, pair[0].id)):
         place = latest.get((person, later.scene)) if person else None
         if place is not None and _continues(earlier := joined[place], later, clock):
-            joined[place] = replace(
-                earlier,
-                id=min(earlier.id, later.id),
-                sightings=[*earlier.sightings, *later.sightings],
-                readings=[*earlier.readings, *later.readings],
-                confirmed=earlier.confirmed or later.confirmed,
-            )
+            sightings, readings = [*earlier.sightings, *later.sightings], [*earlier.readings, *later.readings]
+            id, confirmed = min(earlier.id, later.id), earlier.confirmed or later.confirmed
+            joined[place] = replace(earlier, id=id, sightings=sightings, readings=readings, confirmed=confirmed)
         else:
             latest[person, later.scene] = len(joined)
             joined.append(later)
@@ -180,16 +166,13 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
-    if earlier.until < FOREVER or later.since > 0:  # another person was in its place
-        return False
-    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
+    other = earlier.until < FOREVER or later.since > 0  # another person was in its place
+    if other or later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
         return False
     before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
     # The way may be foretold from either side: the one that saw more knows better.
-    away = min(
-        _away(earlier.sightings[-8:], later.first, after, clock),
-        _away(later.sightings[:8], earlier.last, before, clock),
-    )
+    ahead = _away(earlier.sightings[-8:], later.first, after, clock)
+    away = min(ahead, _away(later.sightings[:8], earlier.last, before, clock))
     resized = abs((measured(before)[1] - measured(after)[1]).mean())
     return bool(away <= JOIN_REACH and resized <= JOIN_RESIZE)
 

@@ -182,10 +182,8 @@ class Preview:
             if key not in self._colours:
                 count = 1 if number < 0 else CHUNK - first % CHUNK + 2 * plan.reach
                 jobs = [plan.job(frame) for frame in self._read(first, count)]
+                regions = [(job.frame.image, box) for job in jobs for box, _, n in job.regions if -1 - n == number]
                 views = colour_views(jobs, first, number)
-                for job in jobs:
-                    views += [
-                        (job.frame.image, without_landmarks(box)) for box, _, n in job.regions if -1 - n == number
-                    ]
+                views += [(image, without_landmarks(box)) for image, box in regions]
                 self._colours[key] = colour_beside(views)
-            renderer.covers.colours[number] = self._colours[key]
+            renderer.colours[number] = self._colours[key]

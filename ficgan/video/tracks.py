@@ -1,10 +1,7 @@
 """Tracks: how faces move, where a face is in each frame, and the gaps between its sightings filled.
 
-A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
-`memory` seconds. The detector sees x with an error of standard deviation `noise`.
-
-Source: Uhlenbeck and Ornstein 1930; Fraser and Potter, "The optimum linear smoother as a combination of two optimum
-linear filters", 1969.
+A coordinate's velocity is an Ornstein-Uhlenbeck process. Source: Uhlenbeck and Ornstein 1930; Fraser and Potter, "The
+optimum linear smoother as a combination of two optimum linear filters", 1969.
 """
 
 from __future__ import annotations
@@ -27,10 +24,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Motion:
-    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds.
-
-    Lengths are in units that a `scale` turns into the data's own.
-    """
+    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds;
+    lengths are in units that a `scale` turns into the data's own."""
 
     noise: float
     speed: float
@@ -228,18 +223,13 @@ class Track:
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def row(self, frame: int) -> int | None:
-        """Index of the row of a frame, None where the track is not there."""
-        return frame - self.first if self.first <= frame <= self.last else None
-
     def part(self, first: int, last: int) -> Track:
         """Its rows from one to another."""
         rows = slice(first, last + 1)
         columns = {name: getattr(self, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
         return replace(self, first=self.first + first, **columns)
 
-    def face(self, frame: int) -> Face:
-        row = frame - self.first
+    def face(self, row: int) -> Face:
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 
 

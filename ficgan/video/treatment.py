@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
 from ficgan.video import FilmTask
-from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
+from ficgan.video.decided import SMALL, FilmPlan, FoundFaces, fallback_of
 from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.rendered import audition, stands, to_choose_on
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
@@ -173,35 +173,21 @@ def _one_treatment(
         if track.kind or not wanted.any():
             continue
         seen = None if surveys is None else surveys.get(track.id)
-        rows = _treatment_of(track, wanted, seen, plan)
-        drawing = plan.drawings.get(plan.people[track.id])
-        covered = fallback if drawing is None else drawing.fallback
-        modes[track.id] = np.where(wanted & ~rows.shown, covered, modes[track.id])
-        reasons.update(rows.why)
+        shown, held, behind, why = _treatment_of(track, wanted, seen, plan)
+        covered = fallback_of(plan.drawings.get(plan.people[track.id]), fallback)
+        modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
+        reasons.update(why)
         if seen is not None and model is not None:
-            bridged[track.id] = _bridges(track, rows.bridged, seen, plan, model)
-        hidden[track.id] = frozenset(np.flatnonzero(rows.hidden).tolist())
+            bridged[track.id] = _bridges(track, held, seen, plan, model)
+        hidden[track.id] = frozenset(np.flatnonzero(behind).tolist())
     return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
-class _Rows(NamedTuple):
-    """What becomes of the rows [n] of a track.
-
-    Args:
-        shown: show a new face.
-        bridged: of these, show one between those before and after, as they cannot be read.
-        hidden: another head lies before them.
-        why: how many are covered for which reason.
-    """
-
-    shown: Flags
-    bridged: Flags
-    hidden: Flags
-    why: Mapping[str, int]
-
-
-def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan) -> _Rows:
-    """The cheapest treatment of the wanted rows of a track.
+def _treatment_of(
+    track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan
+) -> tuple[Flags, Flags, Flags, Counter[str]]:
+    """The cheapest treatment of the wanted rows [n] of a track: which show a new face, which of these one between those
+    before and after, before which another head lies, and how many are covered for which reason.
 
     Flags of rows: `small`, of too few pixels for a new face; `padded`, a box before or after what was seen; `never`,
     always covered; `crossed`, another head lies there; `bare`, cannot be read, and nobody saw a face (most likely there
@@ -242,21 +228,19 @@ def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: F
         shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
     causes = [small, padded, bare | never | held]  # the first that holds is named
     why = np.select(causes, ["small", "pad", "unread"], "with its track")[wanted & ~shown]
-    return _Rows(shown, shown & held, crossed & bare, Counter(why.tolist()))
+    return shown, shown & held, crossed & bare, Counter(why.tolist())
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
     """The cheapest path through two states [n,2] where a change costs `CHANGE` (Viterbi): [n], if it is the second."""
-    total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
+    total, changes, path = costs[0].copy(), np.zeros((len(costs), 2), bool), np.empty(len(costs), bool)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
-        back[row] = np.where(moved < total, [1, 0], [0, 1])
+        changes[row] = moved < total
         total = np.minimum(total, moved) + costs[row]
-    path = np.empty(len(costs), bool)
-    state = int(total[1] < total[0])
+    state = bool(total[1] < total[0])
     for row in range(len(costs) - 1, -1, -1):
-        path[row] = bool(state)
-        state = int(back[row, state])
+        path[row], state = state, state ^ changes[row, int(state)]
     return path
 
 
@@ -287,14 +271,9 @@ def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model
 
     for first, last in _runs(rows):
         before, after = found(first - 1), found(last + 1)
-        if before is None and after is None:
-            continue
-        ends = [first - 1, last + 1]
-        if before is None:
-            before, ends[0] = after, last + 1
-        elif after is None:
-            after, ends[1] = before, first - 1
-        for row in range(first, last + 1):
-            share = 0.0 if ends[0] == ends[1] else (row - first + 1) / (last - first + 2)
-            places[row] = model.between(before, after, share, middles[row] - middles[ends])
+        ends = [first - 1 if before is not None else last + 1, last + 1 if after is not None else first - 1]
+        sides = [one for one in (before, after) if one is not None]
+        for row in range(first, last + 1) if sides else ():
+            share = (row - first + 1) / (last - first + 2) if len(sides) == 2 else 0.0
+            places[row] = model.between(sides[0], sides[-1], share, middles[row] - middles[ends])
     return places

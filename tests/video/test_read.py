@@ -313,7 +313,7 @@ def test_a_stream_is_read_once_as_it_comes(tmp_path: Path) -> None:
             assert source.live and source.path is None
             frames = list(source.frames())
             with pytest.raises(InputError, match="only once"):
-                source.frames()
+                next(source.frames())
             assert [number_of(frame.image) for frame in frames] == list(range(30))
     finally:
         os.close(outlet)

@@ -274,7 +274,7 @@ def test_plain_covers_of_a_track_have_one_colour_that_is_found_where_the_face_is
         assert np.array_equal(out[60, x + 30], outs[0][60, 70]) and np.array_equal(out[40, 270], outs[0][40, 270])
     assert render.counts == {"plain": 16, "region": 16}
     again = renderer(None)  # goes on where another one stopped
-    again.covers.colours = dict(render.covers.colours)
+    again.colours = dict(render.colours)
     assert np.array_equal(again(chunks[1])[0], outs[8])
 
 
