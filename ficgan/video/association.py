@@ -46,8 +46,7 @@ class _Active:
 
     def advance(self, now: float) -> None:
         gap, self._time = now - self._time, now
-        self.place = self.place.after(PLACE, gap, self.size)
-        self.log_size = self.log_size.after(LOG_SIZE, gap)
+        self.place, self.log_size = self.place.after(PLACE, gap, self.size), self.log_size.after(LOG_SIZE, gap)
 
     def see(self, sighting: Sighting, now: float) -> None:
         centre, log_size = measured(sighting.face.box)
@@ -58,10 +57,8 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last.
-
-    Tracklets get their ids from `ids`.
-    """
+    """Follows faces from frame to frame, one film at a time; a tracklet, with an id of `ids`, ends `patience` seconds
+    after its last sighting."""
 
     def __init__(self, patience: float = 1.5, ids: Iterator[int] | None = None):
         self._patience, self._ids, self._scene = patience, ids or count(1), 0
@@ -169,11 +166,8 @@ class Chain:
         self.speed = float(np.linalg.norm(self.velocities, axis=1).max())
         # Whether it holds a sighting.
         self.is_face = not all(owner.weak for owner in owners)
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether one of its faces is confirmed; of weaker finds alone nothing is asked."""
-        return not self.is_face or any(owner.confirmed for owner in self.owners if not owner.weak)
+        # Whether one of its faces is confirmed; of weaker finds alone nothing is asked.
+        self.is_confirmed = not self.is_face or any(owner.confirmed for owner in owners if not owner.weak)
 
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
@@ -299,10 +293,8 @@ def _dash(gap: Floats) -> Floats:
 def abrupt_ends(
     found: Sequence[Chain], cuts: Sequence[int], looks: Sequence[int], times: Floats, pad: float, size: tuple[int, int]
 ) -> list[tuple[Sighting, str]]:
-    """Sightings with which a track of a fast face begins or ends in mid-picture, with the reason.
-
-    As it moved, it would have left its cover before the pad ends, and it was not seen in the next look.
-    """
+    """Sightings with which a track of a fast face begins or ends in mid-picture, with the reason: as it moved, it would
+    have left its cover before the pad ends, and it was not seen in the next look."""
     doubts = []
     scenes = np.searchsorted(cuts, looks, side="right")
     for chain in found:

@@ -82,13 +82,10 @@ def process_film(
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         state, before = JobState.of(work, tools, _identity_of(task, rules, encode)), _state_of(path)
-        if state.analysed:
-            film = Project.load(work)
-        else:
+        if not state.analysed:
             find_faces(task, rules, people, work / _DETECTIONS).save(work, overwrite=True)
-            film = Project.load(work)
             state.note(analysed=True)
-        result, made = _redacted(task, film, state, output, encode)
+        result, made = _redacted(task, Project.load(work), state, output, encode)
         _publish(made, output, task, before, overwrite=overwrite)
         return result
 
@@ -152,8 +149,7 @@ def render_film(
     settings = replace(settings, mode=film.decisions.default)
     tools.prepare(film.decisions.modes)
     with ExitStack() as stack:
-        opened = open_video(path, start=film.settings.get("start"), end=film.settings.get("end"))
-        source = stack.enter_context(opened)
+        source = stack.enter_context(open_video(path, **film.span))
         if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
@@ -173,8 +169,7 @@ def render_film(
 
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
-    tools = task.tools
-    model = tools.face_model
+    tools, model = task.tools, task.tools.face_model
     facts = {
         "ficgan": [__version__, JOB_VERSION],
         "film": _state_of(task.path),
@@ -251,7 +246,17 @@ def _account_of(
     output: Path, plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None
 ) -> VideoResult:
     """The account of a film that was drawn and checked."""
-    film, settings, people = plan.film, renderer.settings, renderer.identities.people
+    film, settings, tools, people = plan.film, renderer.settings, renderer.tools, renderer.identities.people
+    account: dict[str, Any] = {
+        "mode": shown(settings.mode),
+        **tools.methods.accounts(film.decisions.modes),
+        "detector": tools.detector.name,
+        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
+    }
+    if tools.face_model is not None and people:
+        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
+        account |= tools.face_model.account(layer=tools.layer, psi=psi)
+        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
     faces, causes = [track for track in plan.tracks if not track.kind], Counter(plan.fallbacks) + renderer.causes
     dropped = film.settings.get("dropped", ())
     notes, total = list(file.notes), len(film.pts)
@@ -282,26 +287,10 @@ def _account_of(
         notes=tuple(dict.fromkeys(notes)),
         damage=file.damage,
         settings=settings.to_dict(),
-        account=_draws(plan, renderer),
+        account=account,
         has_audio=bool(file.audio_streams),
         synthetic=file.synthetic,
     )
-
-
-def _draws(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
-    """Who drew the new faces, and how."""
-    tools, people = renderer.tools, renderer.identities.people
-    account: dict[str, Any] = {
-        "mode": shown(renderer.settings.mode),
-        **tools.methods.accounts(plan.film.decisions.modes),
-        "detector": tools.detector.name,
-        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
-    }
-    if tools.face_model is not None and people:
-        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
-        account |= tools.face_model.account(layer=tools.layer, psi=psi)
-        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
-    return account
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------
@@ -317,13 +306,13 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
     offset = min(settings.at(source.info.rate).stride // 2, every - 1)
     step = task.step("checking", len(film.pts))
     detector = independent_detector(task.tools.detector.name, settings.detect_size)
+    expected, model = any(not track.kind for track in film.tracks), task.tools.face_model
+    keeps_kind = generated and model is not None and model.keeps_kind
 
     def compared(wanted: Callable[[int], bool]) -> CheckReport:
         with open_video(made) as result:
             frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
             pairs = (pair for pair in frames if step(pair[0].index) is None)
-            expected, model = any(not track.kind for track in film.tracks), task.tools.face_model
-            keeps_kind = generated and model is not None and model.keeps_kind
             return check_frames(pairs, plan.kept_at, detector, gate, expected=expected, keeps_kind=keeps_kind)
 
     report = compared(lambda frame: frame % every == offset)
@@ -331,9 +320,9 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
     near = {frame for seen in found for frame in range(seen - every + 1, seen + every)} - found
     if near and every > 1:
         more = compared(near.__contains__)
-        report.frames, report.faces = report.frames + more.frames, report.faces + more.faces
-        report.exempt += more.exempt
-        report.findings = sorted([*report.findings, *more.findings], key=lambda finding: finding.frame)
+        for name in ("frames", "faces", "exempt", "findings"):
+            setattr(report, name, getattr(report, name) + getattr(more, name))
+        report.findings.sort(key=lambda finding: finding.frame)
     if report.frames < 2:
         report.unchecked = "fewer than two of its frames were looked at"
     elif not report.faces and generated:
@@ -366,8 +355,7 @@ def check_frames(
         sighted = sighted or bool(faces) or bool(detector.detect(source.image))
         kept = kept_at(source.index)
         seen = [face for face in faces if not _is_exempt(face, kept)]
-        report.faces += len(faces)
-        report.exempt += len(faces) - len(seen)
+        report.faces, report.exempt = report.faces + len(faces), report.exempt + len(faces) - len(seen)
         if not seen:
             continue
         marks = read_landmarks(result.image, seen)

@@ -108,10 +108,8 @@ class _SeenFilm:
                     self._read(frame.index, frame.image, faces, ids)
 
     def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
-        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
-
-        These are `review`, to look at, and `dropped`, finds that nothing confirms.
-        """
+        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places: to
+        `review`, and `dropped` as nothing confirms them."""
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
         faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
         for tracklet in faces:
@@ -122,7 +120,11 @@ class _SeenFilm:
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
         confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}
-        dropped = [self._dropped(tracklet) for tracklet in faces if id(tracklet) not in stay]
+        dropped = []
+        for tracklet in (tracklet for tracklet in faces if id(tracklet) not in stay):
+            best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
+            span = {"first": tracklet.first, "last": tracklet.last}
+            dropped.append({**span, **self._place(best), "score": round(float(best.face.score), 3)})
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
         tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
         likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
@@ -133,12 +135,6 @@ class _SeenFilm:
         ends = abrupt_ends(confirmed, self.cuts, self.looks, clock, pad, self._size)
         review = [{"frame": seen.frame, "reason": reason, **self._place(seen)} for seen, reason in ends]
         return faces, tracks, {"review": review, "dropped": dropped}
-
-    def _dropped(self, tracklet: Tracklet) -> dict[str, Any]:
-        """What the record says of a tracklet that nothing confirms."""
-        best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
-        score = round(float(best.face.score), 3)
-        return {"first": tracklet.first, "last": tracklet.last, **self._place(best), "score": score}
 
     def _place(self, sighting: Sighting) -> dict[str, Any]:
         box = [round(float(value), 1) for value in sighting.face.box]
@@ -159,10 +155,8 @@ def _decisions(
         """Of each person's readings from a photo."""
         assert recognizer is not None
         found: dict[int, list[float]] = {}
-        for tracklet in tracklets:
-            away = [float(recognizer.distance(references[name], reading.embedding)) for reading in tracklet.readings]
-            if tracklet.person and away:
-                found.setdefault(tracklet.person, []).extend(away)
+        for person, reading in ((one.person, reading) for one in tracklets if one.person for reading in one.readings):
+            found.setdefault(person, []).append(float(recognizer.distance(references[name], reading.embedding)))
         return found
 
     chosen = {person for name in rules.only for person, away in distances(name).items() if min(away) < limit}
@@ -261,8 +255,7 @@ def _settled(line: Sequence[_Pending], find: Callable[[Frame], Finds]) -> Iterat
             line[most].found = find(line[most].frame)
             look_between(a, most)
             look_between(most, b)
-    for one in line[1:]:
-        yield one.frame, one.found, False
+    yield from ((one.frame, one.found, False) for one in line[1:])
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
@@ -406,12 +399,8 @@ def independent_detector(used: str, size: int) -> FaceDetector:
 
 
 class FindConfirmer:
-    """Looks a second time at weak finds, until one of their track is confirmed.
-
-    Args:
-        detector: that found them; one that has no `sure` score is believed.
-        size: longest side in pixels at which frames are searched.
-    """
+    """Looks a second time at weak finds, until one of their track is confirmed; a `detector` without a `sure` score is
+    believed. Frames are searched at a longest side of `size` pixels."""
 
     def __init__(self, detector: FaceDetector, size: int) -> None:
         self._sure, self._mesh = float(getattr(detector, "sure", 0.0)), MediaPipeMesh()
@@ -420,12 +409,9 @@ class FindConfirmer:
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Take the finds of a frame; `ids` are their tracklets."""
-        weak: list[tuple[Face, int]] = []
-        for face, number in zip(faces, ids, strict=True):
-            if face.score >= self._sure or not _is_large(face):
-                self.confirmed.add(number)
-            elif number not in self.confirmed:
-                weak.append((face, number))
+        found = list(zip(faces, ids, strict=True))
+        self.confirmed |= {number for face, number in found if face.score >= self._sure or not _is_large(face)}
+        weak = [(face, number) for face, number in found if number not in self.confirmed]
         if not weak or self._other is None:
             return
         meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])

@@ -200,11 +200,8 @@ def _in_play(trials: Sequence[FilmIdentity]) -> list[FilmIdentity]:
 
 
 class _DrawPlan:
-    """How the new faces of some people are drawn, and the attempts at it.
-
-    `stages` are the attempts after the first: those of photos, the further ones of films, a few at once, and the
-    loosest.
-    """
+    """How the new faces of some people are drawn, and the attempts at it; in `stages` those after the first: of photos,
+    the further ones of films, a few at once, and the loosest."""
 
     def __init__(self, tools: VideoTools) -> None:
         assert tools.face_model is not None
@@ -231,10 +228,8 @@ class _DrawPlan:
 
 
 class _TrialFaces:
-    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
-
-    They are read once where the pictures of these frames are small enough to be kept.
-    """
+    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them. They
+    are read once where the pictures of these frames are small enough to be kept."""
 
     def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
         self._model, self._jobs = model, jobs
@@ -328,9 +323,15 @@ class Identities:
 
         def read(people: Collection[str], attempts: range) -> None:
             for face in faces(people):
+                trials, seen = tried.setdefault(face.person, []), kinds.setdefault(face.person, [])
                 if not attempts[0]:
-                    kinds.setdefault(face.person, []).append(self._kind([face]))
-                self._try(face, tried.setdefault(face.person, []), attempts, kinds[face.person])
+                    seen.append(self._kind([face]))
+                if len(trials) <= attempts[0]:
+                    z_id, kind = trials[0].z_id if trials else face.reading.z_id[None], _mean(seen)
+                    trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
+                for trial in _in_play(trials):  # those that cannot be chosen any more are left out
+                    if trial.attempt in attempts:
+                        trial.ratios.append(self._ratio(face, trial))
                 face.paste = None
 
         read(people, range(1))
@@ -352,16 +353,6 @@ class Identities:
                 read(group, attempts)
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
-
-    def _try(self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]) -> None:
-        """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
-        if len(trials) <= attempts[0]:
-            z_id = trials[0].z_id if trials else face.reading.z_id[None]
-            kind = _mean(kinds)  # of the first frame at first, then of all
-            trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
-        for trial in _in_play(trials):
-            if trial.attempt in attempts:
-                trial.ratios.append(self._ratio(face, trial))
 
     def _chosen(self, person: str, trials: Sequence[FilmIdentity]) -> FilmIdentity:
         good, plan = _in_play(trials), self._plan_of(person)
@@ -444,7 +435,8 @@ class Identities:
                 self.unread[face.track] = face.frame.time
             if abs(face.frame.time - self.unread.get(face.track, -math.inf)) > (0 if self.surveyed else HOLD):
                 kept.append(face)
-        self.causes["unread"] += len(seen) - len(kept)
+            else:
+                self.causes["unread"] += 1
         return kept
 
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:

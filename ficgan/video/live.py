@@ -71,9 +71,7 @@ class _Pacer:
 @dataclass(eq=False)
 class _LiveTrack:
     """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0.
-
-    `kind` names what is no face, and `cover` covers it.
-    """
+    `kind` names what is no face, and `cover` covers it."""
 
     id: int
     number: int

@@ -144,11 +144,8 @@ class People:
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets with `person`, in the order of appearance.
-
-    Those of one person that follow each other in one scene, where they were expected, become one, whatever
-    `people.link` says.
-    """
+    """The tracklets with `person`, in the order of appearance. Those of one person that follow each other in one scene,
+    where they were expected, become one, whatever `people.link` says."""
     clock = np.asarray(times, np.float64)
     here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
     latest: dict[tuple[int, int], int] = {}  # person and scene → place in `joined` of the last tracklet so far
@@ -224,26 +221,6 @@ class _Person(NamedTuple):
     until: int
 
 
-class _Surroundings:
-    """What is around a face, in one place of the picture as long as the face stays there."""
-
-    def __init__(self) -> None:
-        self._corners: NDArray[np.int64] | None = None
-        self._views: list[CutFrame] = []
-
-    def change(self, image: NDArray[np.uint8], face: Face) -> bool:
-        """Whether a scene began here, although none did in the whole picture."""
-        middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
-        if self._corners is None or np.abs(middle - self._corners.mean(0)).max() > side / 2:  # it went on
-            corners = np.rint([middle - SURROUNDINGS / 2 * side, middle + SURROUNDINGS / 2 * side]).astype(int)
-            self._corners, self._views = corners, []
-        (x0, y0), (x1, y1) = self._corners.clip(0, image.shape[1::-1])
-        view = CutFrame(np.ascontiguousarray(image[y0:y1, x0:x1]))
-        cut = bool(self._views) and is_cut(self._views, [view])
-        self._views = [view] if cut else [*self._views, view][-NEAR:]
-        return cut
-
-
 @dataclass(eq=False)
 class _Followed:
     """What is known of who a tracklet shows."""
@@ -254,8 +231,22 @@ class _Followed:
     sure: int = -1  # frame of the last clear reading of this person
     doubt: Reading | None = None  # a reading that may be the first of another person
     limit: float = OTHER  # match thresholds from which it is another one, by what happened since the last clear reading
-    surroundings: _Surroundings = field(default_factory=_Surroundings)
     before: list[_Person] = field(default_factory=list)
+    # What is around the face, in one place of the picture as long as the face stays there: corners and the last views.
+    corners: NDArray[np.int64] | None = None
+    views: list[CutFrame] = field(default_factory=list)
+
+    def surroundings_change(self, image: NDArray[np.uint8], face: Face) -> bool:
+        """Whether a scene began around the face, although none did in the whole picture."""
+        middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
+        if self.corners is None or np.abs(middle - self.corners.mean(0)).max() > side / 2:  # it went on
+            reach = SURROUNDINGS / 2 * side
+            self.corners, self.views = np.rint([middle - reach, middle + reach]).astype(int), []
+        (x0, y0), (x1, y1) = self.corners.clip(0, image.shape[1::-1])
+        view = CutFrame(np.ascontiguousarray(image[y0:y1, x0:x1]))
+        cut = bool(self.views) and is_cut(self.views, [view])
+        self.views = [view] if cut else [*self.views, view][-NEAR:]
+        return cut
 
 
 class EmbeddingReader:
@@ -272,11 +263,10 @@ class EmbeddingReader:
         for face, number in zip(faces, ids, strict=True):
             if readable(face):
                 seen = self._followed[number]
-                missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)
-                if missed or touches:
+                if touches or 0 < seen.look < self._looks - 1:
                     seen.limit = min(seen.limit, OTHER_AFTER)
-                if seen.surroundings.change(image, face):
+                if seen.surroundings_change(image, face):
                     seen.limit = OTHER_PLACE
                 seen.look = self._looks
                 self._read(seen, frame, image, face, touches)
@@ -286,8 +276,7 @@ class EmbeddingReader:
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
         front = frontality(face.landmarks)
         front = min(front, 1 / max(front, 1e-6))
-        clear = front >= CLEAR
-        in_question = seen.doubt is not None or (seen.limit < OTHER and not touches)
+        clear, in_question = front >= CLEAR, seen.doubt is not None or (seen.limit < OTHER and not touches)
         if not (due or (in_question and clear)):
             return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
@@ -316,10 +305,9 @@ class EmbeddingReader:
         free = count(1 + max((tracklet.id for tracklet in tracklets), default=0))
         for tracklet in tracklets:
             seen, begin, since = self._followed[tracklet.id], 0, 0
-            for readings, sure, until in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
+            for person in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
                 id = next(free) if begin else tracklet.id
-                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < until]
-                part = replace(tracklet, id=id, sightings=own, readings=readings, since=since, until=until, sure=sure)
-                made.append(part)
-                begin, since = until, sure + 1
+                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < person.until]
+                made.append(replace(tracklet, id=id, sightings=own, since=since, **person._asdict()))
+                begin, since = person.until, person.sure + 1
         return made

@@ -124,15 +124,13 @@ class Preview:
         for track in plan.tracks:
             tracks.get(plan.people[track.id], []).append(track)
 
-        def key_of(person: str) -> Any:
-            own = [(track.id, track.keys, plan.modes[track.id].tobytes()) for track in tracks[person]]
-            return person, plan.drawings.get(person), tuple(own)
-
-        keys = {person: key_of(person) for person in people}
+        keys: dict[str, Any] = {}
+        for person, theirs in tracks.items():
+            own = [(track.id, track.keys, plan.modes[track.id].tobytes()) for track in theirs]
+            keys[person] = person, plan.drawings.get(person), tuple(own)
         if new := {person for person in people if keys[person] not in self._settlements}:
             self._choose(identities, new, progress)
-            start, end = film.settings.get("start"), film.settings.get("end")
-            with open_video(self.path, start=start, end=end) as source:
+            with open_video(self.path, **film.span) as source:
                 task = FilmTask(self.tools, self.path, source, self.settings, progress)
                 made = treated_people(task, plan, identities, new if whole else (), again=whole)
             for person in new:

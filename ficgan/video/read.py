@@ -242,13 +242,10 @@ class VideoSource(AbstractContextManager["VideoSource"]):
             self.close()
             raise
 
-    def frames(
-        self, first: int = 0, wanted: Callable[[int], bool] | None = None, *, quick: bool = False
-    ) -> Iterator[Frame]:
+    def frames(self, wanted: Callable[[int], bool] | None = None, *, quick: bool = False) -> Iterator[Frame]:
         """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
 
         Args:
-            first: number of the first frame wanted; earlier ones are decoded, but not converted.
             wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
             quick: for looking only: pictures may be a little darker.
         """
@@ -270,7 +267,7 @@ class VideoSource(AbstractContextManager["VideoSource"]):
             zero = pts if zero is None else zero
             duration = picture.duration or None
             self.end_pts = pts + (duration or clock.interval)
-            if index >= first and (wanted is None or wanted(index)):
+            if wanted is None or wanted(index):
                 image = to_rgb(picture, orientation)
                 if image.shape[1::-1] != self._stored:
                     scaled = "The size of the picture changes: frames were scaled into the first size."
@@ -597,10 +594,8 @@ def is_cut(before: Sequence[CutFrame], after: Sequence[CutFrame]) -> bool:
 
 
 def with_cuts(frames: Iterable[Frame]) -> Iterator[tuple[Frame, NDArray[np.uint8], bool]]:
-    """Frames with their thumbnails, and whether a scene begins with each; at most `NEAR` - 1 frames late.
-
-    The first frame begins none.
-    """
+    """Frames with their thumbnails, at most `NEAR` - 1 late, and whether a scene begins with each; the first begins
+    none."""
     views: list[CutFrame] = []
     waiting: deque[Frame] = deque()  # frames that were not given out, of the last views
     for frame in chain(frames, repeat(None, NEAR - 1)):

@@ -354,7 +354,7 @@ def render_segments(
     )
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
-        frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
+        frames = as_analysed(task, plan, task.source.frames(lambda frame: frame >= begin - 2 * plan.reach))
         for now, around in chunks(plan, frames, begin):
             if writer.ends_before(now[0].frame):
                 writer.close()

@@ -7,7 +7,7 @@ optimum linear smoother as a combination of two optimum linear filters", 1969.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,7 +211,7 @@ class Track:
     scores: NDArray[np.float32]
     origin: NDArray[np.uint8]
     person: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: Sequence[str] = ()
     kind: str = ""
     keys: Sequence[BoxKey] = ()
 
@@ -293,7 +293,7 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
         track = fill_track(tracklet.sightings, first, clock[first:end], id=number)
         track.person = tracklet.person
         once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
-        track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
+        track.notes = (WEAK,) if tracklet.weak else (ONCE,) * once + (UNCONFIRMED,) * unsure
         track.origin[tracklet.sure + 1 - first :] = UNSURE
         tracks.append(track)
     return tracks

@@ -215,10 +215,8 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             return _with_palette(image)
         frame = av.VideoFrame.from_numpy_buffer(image)
         frame.color_range = 2
-        how: dict[str, Any] = {"format": plan.pixel_format}
-        if plan.matrix is not None:
-            how |= {"dst_colorspace": plan.matrix, "dst_color_range": 2 if plan.full_range else 1}
-        made = self._reformat(frame, **how)
+        yuv = {"dst_colorspace": plan.matrix, "dst_color_range": 2 if plan.full_range else 1}
+        made = self._reformat(frame, format=plan.pixel_format, **({} if plan.matrix is None else yuv))
         made.colorspace = plan.colour_space
         return made
 
@@ -237,10 +235,9 @@ def _with_palette(image: NDArray[np.uint8]) -> Any:
     from PIL import Image
 
     reduced = Image.fromarray(image).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.FLOYDSTEINBERG)
-    colours = np.zeros((256, 4), np.uint8)
     listed = np.asarray(reduced.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    colours = np.pad(listed, ((0, 256 - len(listed)), (1, 0)))
     colours[:, 0] = 255  # ARGB
-    colours[: len(listed), 1:] = listed
     pair: Any = (np.asarray(reduced), colours)
     return av.VideoFrame.from_ndarray(pair, format="pal8")
 

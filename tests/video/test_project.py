@@ -39,7 +39,7 @@ def a_track(id: int = 1, first: int = 0, count: int = 10, person: int = 1) -> Tr
         np.linspace(0, 1, count).round(3).astype(np.float32),
         (np.arange(count) % 3).astype(np.uint8),
         person,
-        ["a note"],
+        ("a note",),
     )
 
 
