@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from pathlib import Path
@@ -184,9 +183,8 @@ class Stream:
             if taken is None or len(waiting) > self.look_ahead:
                 shown = waiting.popleft()
                 faces = self._appearances(shown.index)
-                (image,) = self.renderer([FrameJob(shown, faces)])
+                result = StreamResult(shown, self.renderer([FrameJob(shown, faces)])[0], faces)
                 self.frames += 1
-                result = StreamResult(shown, image, faces)
             spent = time.perf_counter() - began
             self.late += self._pacer.budget is not None and spent > self._pacer.budget
             self._pacer.note(look, spent - look)
@@ -203,8 +201,7 @@ class Stream:
             for track in self._live.values():
                 track.scene_end = min(track.scene_end, frame.index - 1)
             self._scene_start = frame.index
-        found: dict[str, list[Face]] = {}
-        seconds, lead = 0.0, frame.index - self._looked - 1
+        found, seconds, lead = dict[str, list[Face]](), 0.0, frame.index - self._looked - 1
         if cut or self._looked < 0 or lead + 1 >= self._pacer.stride:
             began = time.perf_counter()
             found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
@@ -249,16 +246,9 @@ class Stream:
         return found
 
     def summary(self) -> dict[str, Any]:
-        return {
-            "frames": self.frames,
-            "tracks": self.tracks,
-            "look_ahead": self.look_ahead,
-            "budget": self._pacer.budget,
-            "late": self.late,
-            "stride": self._pacer.stride,
-            "largest_stride": self._pacer.largest,
-            "faces_by_action": dict(self.renderer.counts),
-        }
+        facts = {name: getattr(self, name) for name in ("frames", "tracks", "look_ahead", "late")}
+        pace = {"budget": self._pacer.budget, "stride": self._pacer.stride, "largest_stride": self._pacer.largest}
+        return {**facts, **pace, "faces_by_action": dict(self.renderer.counts)}
 
 
 def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, **options: Any) -> Stream:
@@ -274,9 +264,8 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
     budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
     flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
     seconds, notes = 0.0, [*source.notes]
-    with ExitStack() as stack:
-        check_output(source, output, encode, overwrite=overwrite)
-        folder = stack.enter_context(working(Path(output)))
+    check_output(source, output, encode, overwrite=overwrite)
+    with working(Path(output)) as folder:
         for segment in finished_segments(folder):  # of another recording that was killed
             segment.path.unlink()
         with SegmentWriter(folder, source.info, encode, output=output) as writer:
