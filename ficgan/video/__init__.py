@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -111,9 +112,6 @@ class EncodeOptions(FilmEncoding):
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-# -- what redacts a film -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class VideoTools:
     """What redacts a film.
@@ -156,12 +154,8 @@ class VideoTools:
 
 @dataclass(eq=False)
 class FilmEngine:
-    """What all films of one `Deidentifier` share, with its names.
-
-    Args:
-        base: tools as photos have them; `recognizer` may still be None.
-        psi: None: what suits a film.
-    """
+    """What all films of one `Deidentifier` share, with its names. `base` are tools as photos have them, whose
+    `recognizer` may still be None; `psi` None: what suits a film."""
 
     base: VideoTools
     mode: str
@@ -217,6 +211,9 @@ class FilmTask:
     source: VideoSource
     settings: VideoSettings
     progress: Progress = unheard
+    output: Path = Path()
+    encode: EncodeOptions = EncodeOptions()
+    overwrite: bool = False
 
     def step(self, stage: str, total: int | None) -> Callable[[int], None]:
         """To be called with the number of each frame done; reports progress."""

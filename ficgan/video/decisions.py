@@ -1,13 +1,6 @@
 """Who is hidden and who stays: the decisions of a film, and the boxes that a person draws.
 
-Several rules may concern one face. The strongest level that has one decides:
-
-1. track: a decision on the face's track, in all of it or in a span of time
-2. person: the same on its person
-3. span or box: spans on everybody, and boxes of the picture
-4. default: faces are hidden; where people were selected (`only`), others who are known are kept
-
-In a level hiding beats keeping, then the later rule wins (spans come after decisions on the whole film).
+Of the rules on one face the strongest level decides: track, person, spans and boxes, default (docs/video-project.md).
 """
 
 from __future__ import annotations

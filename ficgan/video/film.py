@@ -73,20 +73,19 @@ def process_film(
     tools.prepare({settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        task = FilmTask(tools, path, source, settings, progress or unheard)
+        task = FilmTask(tools, path, source, settings, progress or unheard, Path(output), encode, overwrite)
+        check_output(source, output, encode, overwrite=overwrite)
         if source.live:
             if rules:
                 raise UsageError(f"{source.name}: exemptions need a film that can be read twice; record it first")
-            return record_live(task, output, encode, overwrite=overwrite)
-        output = Path(output)
-        check_output(source, output, encode, overwrite=overwrite)
-        work = stack.enter_context(working(output))
-        state, before = JobState.of(work, tools, _identity_of(task, rules, encode)), _state_of(path)
+            return record_live(task)
+        work = stack.enter_context(working(task.output))
+        state, before = JobState.of(work, tools, _identity_of(task, rules)), _state_of(path)
         if not state.analysed:
             find_faces(task, rules, people, work / _DETECTIONS).save(work, overwrite=True)
             state.note(analysed=True)
-        result, made = _redacted(task, Project.load(work), state, output, encode)
-        _publish(made, output, task, before, overwrite=overwrite)
+        result, made = _redacted(task, Project.load(work), state)
+        _publish(made, task, before)
         return result
 
 
@@ -140,8 +139,7 @@ def render_film(
         settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
     """
-    output, encode = Path(output), encode or EncodeOptions()
-    film = Project.load(folder)
+    encode, film = encode or EncodeOptions(), Project.load(folder)
     film.check_source(path)
     if decisions is not None:
         film = film.apply_decisions(decisions)
@@ -153,21 +151,21 @@ def render_film(
         if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
-        work = stack.enter_context(working(output))
+        task = FilmTask(tools, path, source, settings, progress or unheard, Path(output), encode, overwrite)
+        work = stack.enter_context(working(task.output))
         document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress or unheard), _state_of(path)
-        state = JobState.of(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
-        result, made = _redacted(task, film, state, output, encode)
+        before, identity = _state_of(path), _identity_of(task, Rules(), document.read_bytes())
+        result, made = _redacted(task, film, JobState.of(work, tools, identity))
         with open_video(made) as rendered:
             save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
-        _publish(made, output, task, before, overwrite=overwrite)
+        _publish(made, task, before)
         return result
 
 
-def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
+def _identity_of(task: FilmTask, rules: Rules, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
     tools, model = task.tools, task.tools.face_model
     facts = {
@@ -176,7 +174,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
         "seed": model.seed if model is not None and model.seeded else None,
         "methods": tools.methods.identity(),
         "settings": asdict(task.settings),
-        "encode": asdict(encode),
+        "encode": asdict(task.encode),
         "span": [task.source.start, task.source.end],
         "rules": [dict(rules.keep), dict(rules.only), rules.boxes, rules.spans],
         "detector": tools.detector.name,
@@ -196,9 +194,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
-def _redacted(
-    task: FilmTask, film: Project, state: JobState, output: Path, encode: EncodeOptions
-) -> tuple[VideoResult, Path]:
+def _redacted(task: FilmTask, film: Project, state: JobState) -> tuple[VideoResult, Path]:
     """The account of a film that was found, and its file, which has no name of its own yet."""
     settings = task.settings
     plan = decide(film, settings)
@@ -212,7 +208,7 @@ def _redacted(
         if again:
             state.save(renderer, 0, chosen=True)
         while True:
-            file = render_segments(task, plan, renderer, state, output, encode)
+            file = render_segments(task, plan, renderer, state)
             report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
             if report is None or repaired:
                 break
@@ -223,14 +219,14 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0, findings=report.findings)
             state.load(renderer)  # removes the segments
-    return _account_of(output, plan, renderer, file, report), file.path
+    return _account_of(task.output, plan, renderer, file, report), file.path
 
 
-def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, overwrite: bool) -> None:
+def _publish(made: Path, task: FilmTask, before: list[Any]) -> None:
     """Give a checked file its name, if the source is still the one of before."""
     if _state_of(task.path) != before:
         raise InputError(f"{task.source.name}: the film has changed while it was processed; process it again")
-    with partial_file(output, overwrite=overwrite) as temporary:
+    with partial_file(task.output, overwrite=task.overwrite) as temporary:
         os.replace(made, temporary)
 
 

@@ -1,8 +1,7 @@
 """The first stage of a film, *found*: every face of it as tracks, and which of them are one person.
 
-The detector looks at scene cuts, at every n-th frame, and wherever two looks differ. A weak find is confirmed by a
-stronger one of its track, by a mesh, or by the detector of the check. A track none of whose finds is confirmed (leaves,
-hands, cloth), and which no motion joins to one that is, is dropped and named."""
+A track none of whose finds is confirmed (leaves, hands, cloth), and which no motion joins to one that is, is dropped.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         tracks,
         {**facts, **places},
         tuple(seen.cuts),
-        _decisions(settings.mode, rules, references, tracklets, recognizer),
+        _decisions(task, rules, references, tracklets),
     )
 
 
@@ -142,13 +141,10 @@ class _SeenFilm:
 
 
 def _decisions(
-    mode: str,
-    rules: Rules,
-    references: Mapping[str, NDArray[np.float32]],
-    tracklets: Sequence[Tracklet],
-    recognizer: Recognizer | None,
+    task: FilmTask, rules: Rules, references: Mapping[str, NDArray[np.float32]], tracklets: Sequence[Tracklet]
 ) -> Decisions:
     """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
+    recognizer = task.tools.recognizer
     limit = recognizer.match_threshold if recognizer is not None else 0.0
 
     def distances(name: str) -> dict[int, list[float]]:
@@ -169,7 +165,7 @@ def _decisions(
         if np.mean(away) < limit and person not in chosen
     }
     return Decisions(
-        default=mode,
+        default=task.settings.mode,
         only=tuple(sorted(chosen)) or None,
         people=kept,
         boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
@@ -204,10 +200,8 @@ class _Pending:
 
 
 def look(frames: Iterable[Frame], find: Callable[[Frame], Finds], stride: int) -> Iterator[Seen]:
-    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
-
-    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
-    the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, in the middle of two looks between
+    which a face came, went or moved far, and at the oddest frame of a picture that changed and changed back.
     """
     line: list[_Pending] = []  # the frame of the last look and those since
     since = 0

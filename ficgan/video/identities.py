@@ -1,7 +1,6 @@
 """The new identities of a film's people: one k-same draw each, chosen and watched by what the gate reads.
 
-In films an identity is chosen before the first frame is drawn, on a few frames; in streams where the person first
-appears. From frame to frame only pose, light and expression (the spatial code) are read anew.
+In films it is chosen on a few frames before any is drawn, in streams where the person first appears.
 """
 
 from __future__ import annotations
@@ -52,12 +51,8 @@ FaceKey = tuple[int, int]
 
 @dataclass(eq=False)
 class FilmFace:
-    """A face that shall be generated.
-
-    Args:
-        paste, made: the new face on the source's frame, and as the model has drawn it.
-        known: what the gate reads of the source, at each of `landmarks`.
-    """
+    """A face that shall be generated; `paste` and `made`: the new face on the source's frame, and as the model has
+    drawn it; `known`: what the gate reads of the source, at each of `landmarks`."""
 
     frame: Frame
     appearance: Appearance
@@ -310,12 +305,10 @@ class Identities:
     def choose(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
-        The gate reads the first attempt on all of them. Where it comes near on one, it reads the others of photos.
-        Where each of them does, it reads those that films have beyond, and where each does often, the loosest one.
-        Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
-        that keeps most of the source's code is taken, of these the one that the gate knows most seldom, of these the
-        one of the narrowest kind, and of these the farthest face. A person whom the gate knows on half of the frames or
-        more always gets the fallback.
+        The gate reads the first attempt on all of them, and those of the next stage where all so far come near. Of
+        those that come near about as seldom as the best, the one that keeps most of the source's code is taken, then
+        the one that the gate knows most seldom, of the narrowest kind, and farthest. A person whom the gate knows on
+        half of the frames or more always gets the fallback.
         """
         tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}

@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,7 +21,7 @@ from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
-from ficgan.video import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
+from ficgan.video import HOLD, FilmTask, Pace, VideoSettings, VideoTools
 from ficgan.video.association import Associator
 from ficgan.video.decided import SMALL, Appearance, FrameJob
 from ficgan.video.found import FieldSearch
@@ -30,7 +29,7 @@ from ficgan.video.people import People, readable
 from ficgan.video.read import Frame, with_cuts
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.tracks import FILLED, FOREVER, PADDED, Sighting, Track, fill_track
-from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
+from ficgan.video.write import SegmentWriter, assemble, finished_segments
 
 # Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
@@ -124,10 +123,8 @@ class _LiveTrack:
 class Stream:
     """Redacts frames in order; iterate over it, once.
 
-    A frame comes out when the look-ahead behind it has been searched, and two more frames were seen for cuts, so that a
-    face is covered before it is first seen; between two looks and until `patience` has passed it is covered by
-    prediction. Frames of another size begin a new scene. Frames that still wait when the source fails are not given
-    out.
+    A frame comes out when the look-ahead behind it has been searched, and two more frames were seen for cuts. Between
+    two looks, and until `patience` has passed, a face is covered by prediction. Frames of another size begin a scene.
 
     Args:
         look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
@@ -257,15 +254,14 @@ def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 
     return Stream(tools, numbered, fps, **options)
 
 
-def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
+def record_live(task: FilmTask) -> VideoResult:
     """Redact a camera or stream into a file, whole whatever ends it: its end, the span's or an interrupt."""
-    tools, source, settings = task.tools, task.source, task.settings
+    tools, source, settings, output, encode = task.tools, task.source, task.settings, task.output, task.encode
     rate = float(source.info.rate or 25)
     budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
     flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
     seconds, notes = 0.0, [*source.notes]
-    check_output(source, output, encode, overwrite=overwrite)
-    with working(Path(output)) as folder:
+    with working(output) as folder:
         for segment in finished_segments(folder):  # of another recording that was killed
             segment.path.unlink()
         with SegmentWriter(folder, source.info, encode, output=output) as writer:
@@ -278,13 +274,13 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
                 source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")
         synthetic = encode.tag and flow.renderer.counts["generated"] > 0
-        made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
+        made = assemble(writer.segments, source, output, encode, overwrite=task.overwrite, synthetic=synthetic)
         notes += made.notes
     account = flow.summary()
     if account["largest_stride"] > settings.at(rate).stride:
         notes.append(f"To keep up, the detector looked at times only at every {account['largest_stride']}th frame.")
     return VideoResult(
-        Path(output),
+        output,
         frames=flow.frames,
         seconds=seconds,
         tracks=account["tracks"],

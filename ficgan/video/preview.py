@@ -39,14 +39,9 @@ Image = NDArray[np.uint8]
 class Preview:
     """Frames of a film as `render_film` draws them.
 
-    New faces are chosen as for the whole film, from the frames that it is chosen from there, but only for the people
-    who are near the frame. A frame is drawn in its chunk, after a run-in; those that follow go on from there. What the
-    check finds in a finished film, and covers, is not known here, and in films of more than `WHOLE` frames not where a
-    new face cannot stand.
-
-    Args:
-        tools, settings: as of `render_film`.
-        path: the film.
+    New faces are chosen as for the whole film, but only for the people who are near the frame. A frame is drawn in its
+    chunk, after a run-in; those that follow go on from there. What the check finds and covers is not known here, and in
+    films of more than `WHOLE` frames not where a new face cannot stand. `tools`, `settings`: as of `render_film`.
     """
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, path: Path) -> None:

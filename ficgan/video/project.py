@@ -1,12 +1,6 @@
 """The project of a film: what the analysis found and what a person decided, as files that a person can edit.
 
-    FOLDER/                  mode 0700; everything in it 0600
-      .ficgan-folder         marks the folder as ours (see `folders`)
-      project.json           the film, settings, cuts, people, decisions, regions: to be edited
-      tracks.safetensors     places of the faces, frame by frame, in tenths of a pixel: not meant for editing
-      thumbs/                strips of faces, before and after
-
-It holds source faces and no embeddings.
+docs/video-project.md shows the folder. It holds source faces and no embeddings.
 """
 
 from __future__ import annotations

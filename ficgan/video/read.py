@@ -107,8 +107,7 @@ class VideoInfo:
         time_base: seconds of one tick of `Frame.pts`.
         rate: frames per second on average; frames carry their own times.
         frames, duration: as the file states; estimates.
-        pixel_format: FFmpeg's name, of the stored picture.
-        colour_range, colour_space, colour_primaries, colour_transfer: as FFmpeg numbers them; 0 or 2 is unspecified.
+        pixel_format, colour_…: of the stored picture, as FFmpeg names and numbers them; 0 or 2 is unspecified.
         sample_aspect_ratio: of the frames, nearly 1: others are stretched, as a squeezed face cannot be read.
         notes: what was noticed and what was left out, each a sentence.
     """
@@ -345,10 +344,10 @@ class VideoSource(AbstractContextManager["VideoSource"]):
         begun, self._begun = self._begun, None
         if begun is not None and (self.live or not self.start):
             return begun
-        target = None
+        jumps: list[int | None] = [None]
         if self.start and self.start >= 5 and self._first_pts is not None:
-            target = int(self._first_pts + (self.start - 1) / self._stream.time_base)
-        for jump in (target, None):
+            jumps = [int(self._first_pts + (self.start - 1) / self._stream.time_base), None]
+        for jump in jumps:
             self._container.close()
             self._container = self._stream = None
             gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
@@ -26,7 +27,7 @@ from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.options import HIDING
 from ficgan.policy import covered
-from ficgan.video import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
+from ficgan.video import CHUNK, FilmTask, VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob, fallback_of
 from ficgan.video.decisions import Drawing
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
@@ -52,11 +53,7 @@ Image = NDArray[np.uint8]
 
 def bring_back(out: Image, paste: Paste, before: Image, other: Face | None) -> None:
     """Take a cover off a new face that it was drawn over, in place, where the new face leaves nothing of the source.
-
-    Args:
-        before: [h,w,3] of the paste's region, without the cover.
-        other: the face that the cover hides; the ellipse of its box stays covered. None: nothing stays.
-    """
+    `before` is the paste's region [h,w,3] without the cover; the ellipse in the box of `other` stays covered."""
     clear = paste.weight >= _WHOLE
     if other is not None:
         (x0, y0), (x1, y1) = other.box[:2], other.box[2:]
@@ -108,11 +105,9 @@ def _is_there(made: FilmFace) -> bool:
     """Whether a new face lies where its own is, though it may leave a part of that bare."""
     paste = made.paste
     assert paste is not None
-    ys, xs = np.nonzero(paste.weight > 0.5)
-    if not len(ys):
-        return False
-    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
-    return bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
+    x, y, width, height = cv2.boundingRect((paste.weight > 0.5).astype(np.uint8))
+    box = np.array([x, y, x + width - 1, y + height - 1], np.float32) + np.float32([paste.x0, paste.y0] * 2)
+    return width > 0 and bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
 
 
 def stands(made: FilmFace, coverage: float) -> bool:
@@ -121,12 +116,8 @@ def stands(made: FilmFace, coverage: float) -> bool:
 
 
 class Renderer:
-    """Redacts frames, a chunk at a time, in order.
-
-    Args:
-        reach: frames on either side over which faces are smoothed.
-        drawings: of people, by their keys, how their faces are drawn where it is not as all others.
-    """
+    """Redacts frames, a chunk at a time, in order; faces are smoothed over `reach` frames on either side, and those of
+    the people in `drawings` are drawn as these say."""
 
     def __init__(
         self, tools: VideoTools, settings: VideoSettings, reach: int = 0, drawings: Mapping[str, Drawing] | None = None
@@ -319,8 +310,7 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
     wanted = plan.auditions()
     known = tools.job_identities if settings.link == "job" else {}
     for person in set().union(*wanted.values()) & set(known):
-        identities.people[person] = identities.identity(person, *known[person])
-        identities.people[person].settled = True
+        identities.people[person] = replace(identities.identity(person, *known[person]), settled=True)
     audition(task, plan, identities, {frame: people - set(identities.people) for frame, people in wanted.items()})
     known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
     state.save(renderer, 0)
@@ -345,16 +335,13 @@ def to_choose_on(task: FilmTask, plan: FilmPlan, wanted: Callable[[int], bool]) 
     return as_analysed(task, plan, task.source.frames(wanted=lambda frame: step(frame) is None and wanted(frame)))
 
 
-def render_segments(
-    task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
-) -> Assembled:
+def render_segments(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> Assembled:
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
-    writer = SegmentWriter(
-        state.folder, task.source.info, encode, output=output, seconds=task.settings.segment, may_end=plan.may_begin
-    )
+    source, encode, output, seconds = task.source, task.encode, task.output, task.settings.segment
+    writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=seconds, may_end=plan.may_begin)
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
-        frames = as_analysed(task, plan, task.source.frames(lambda frame: frame >= begin - 2 * plan.reach))
+        frames = as_analysed(task, plan, source.frames(lambda frame: frame >= begin - 2 * plan.reach))
         for now, around in chunks(plan, frames, begin):
             if writer.ends_before(now[0].frame):
                 writer.close()
@@ -364,8 +351,8 @@ def render_segments(
                 step(job.frame.index)
     state.save(renderer, writer.next_frame)
     made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
-    file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
-    return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
+    file = assemble(writer.segments, source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
+    return replace(file, notes=source.notes + file.notes, damage=source.damage + file.damage)
 
 
 def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tuple[list[FrameJob], list[FrameJob]]]:

@@ -354,12 +354,8 @@ def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: 
     """A track with a row for every frame, from sightings of one face within one scene.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
-    uncertainty. A seen box is never made smaller. Before and after, the box holds the place of the last sighting. Boxes
-    may reach beyond the picture, as faces do.
-
-    Args:
-        first: frame of the first row.
-        clock: [n] seconds at which the frames of the rows are shown.
+    uncertainty. A seen box is never made smaller. Boxes may reach beyond the picture, as faces do. `clock` [n] are the
+    seconds at which the frames from `first` on are shown.
     """
     rows = np.array([sighting.frame for sighting in sightings], np.int64) - first
     at = clock[rows]

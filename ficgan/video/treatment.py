@@ -1,8 +1,7 @@
 """One treatment a head: within a shot a track has a new face in all of its frames, or a cover in all of them.
 
-A survey reads, before anything is drawn, where a new face could stand on each track. Where it could not for a moment
-only, a face between those of before and after bridges it. Else a track changes its treatment only where that spares
-many seconds of the worse one.
+A survey reads, before anything is drawn, where a new face could stand on each track; a moment where it could not is
+bridged by a face between those of before and after.
 """
 
 from __future__ import annotations

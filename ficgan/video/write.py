@@ -39,7 +39,7 @@ from ficgan.video.read import (
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}
 # Container of pictures, without sound.
 ANIMATION = "gif"
-_FAST_START = ("mp4", "mov")
+_MP4 = ("mp4", "mov")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,6 @@ ENCODERS = {
     "ffv1": _FilmEncoder("ffv1", None, {"level": "3", "slicecrc": "1"}),
     "gif": _FilmEncoder("gif"),
 }
-_SPC_RGB = 0
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,8 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     pixel_format = _pixel_format(encoder, info, options.pixel_format)
     rgb = av.VideoFormat(pixel_format).is_rgb
     matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
-    space = _SPC_RGB if rgb else info.colour_space
-    if not rgb and info.colour_space == _SPC_RGB:
-        space = {1: 1, 5: 6}[matrix or 1]
+    # 0, of RGB, is no colour space of YUV.
+    space = 0 if rgb else info.colour_space or {1: 1, 5: 6}[matrix or 1]
     crf = encoder.crf if options.crf is None else options.crf
     return Encoding(
         encoder.name,
@@ -144,10 +142,8 @@ def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) ->
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
     """Options of the container's writer: index in front, times neither moved nor rounded."""
-    if container == "nut":  # holds no times of decoding, which alone are negative
-        return {"avoid_negative_ts": "disabled"}
-    if container not in _FAST_START:
-        return {}
+    if container not in _MP4:  # nut holds no times of decoding, which alone are negative
+        return {"avoid_negative_ts": "disabled"} if container == "nut" else {}
     scale = time_base.denominator
     while scale < 1000:
         scale *= 10
@@ -409,11 +405,8 @@ def finished_segments(folder: PathLike) -> list[Segment]:
 
 
 class SegmentWriter(AbstractContextManager["SegmentWriter"]):
-    """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
-
-    Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
-    may end before a frame.
-    """
+    """Encodes frames into segments of a film `output` that each stand alone, so that an interrupted job resumes after
+    the last whole one. Each but the last is at least `seconds` long and ends before a frame where it `may_end`."""
 
     def __init__(
         self,
@@ -604,7 +597,7 @@ class _Film:
             context.framerate = info.rate
         context.sample_aspect_ratio = info.sample_aspect_ratio
         self.plan.tag_colours(context, info)
-        if context.name == "hevc" and self.container in ("mp4", "mov"):
+        if context.name == "hevc" and self.container in _MP4:
             context.codec_tag = "hvc1"  # what Apple's players ask for
         return stream
 
@@ -619,7 +612,7 @@ class _Film:
         packets = chain.from_iterable(_packets(path, self.base) for path in self.paths)
         for (packet, pts), dts in zip(packets, decoded, strict=True):
             packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
-            if dts == decoded[-1] and self.container in ("mp4", "mov"):
+            if dts == decoded[-1] and self.container in _MP4:
                 # The step of decoding that ends the film, whichever picture comes last.
                 packet.duration = self.end - int(times[-1])
             packet.pts, packet.dts = pts - shift, dts - shift
