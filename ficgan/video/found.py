@@ -86,7 +86,11 @@ class _SeenFilm:
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
         self._read = None if recognizer is None else EmbeddingReader(recognizer)
-        self._confirm = FindConfirmer(tools.detector, task.settings.detect_size)
+        # Tracklets of which a find is confirmed. A detector that has no `sure` score is believed.
+        self._confirmed, self._sure = set[int](), float(getattr(tools.detector, "sure", 0.0))
+        self._mesh, self._other = MediaPipeMesh(), None
+        if self._sure:
+            self._other = independent_detector(tools.detector.name, task.settings.detect_size)
         kinds = (FACES, WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
@@ -106,13 +110,26 @@ class _SeenFilm:
                 if self._read is not None:
                     self._read(frame.index, frame.image, faces, ids)
 
+    def _confirm(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
+        """Look a second time at the weak finds of a frame, until one of their tracklet (`ids`) is confirmed."""
+        found = list(zip(faces, ids, strict=True))
+        self._confirmed |= {number for face, number in found if face.score >= self._sure or not _is_large(face)}
+        weak = [(face, number) for face, number in found if number not in self._confirmed]
+        if not weak or self._other is None:
+            return
+        meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
+        self._confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
+        rest = [(face, number) for face, number in weak if number not in self._confirmed]
+        boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
+        self._confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
+
     def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
         """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places: to
         `review`, and `dropped` as nothing confirms them."""
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
         faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
         for tracklet in faces:
-            tracklet.confirmed = tracklet.id in self._confirm.confirmed
+            tracklet.confirmed = tracklet.id in self._confirmed
         if self._read is not None:
             faces = self._read.hand_over(faces)
         faces = link_tracklets(faces, people, clock)
@@ -390,26 +407,3 @@ def independent_detector(used: str, size: int) -> FaceDetector:
     """A detector of another kind than `used`, that searches at a longest side of `size` pixels; two are embedded."""
     other = next(name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None)
     return DetectAt(get_detector(other, scale=1.0), (size, size), enlarge=False)
-
-
-class FindConfirmer:
-    """Looks a second time at weak finds, until one of their track is confirmed; a `detector` without a `sure` score is
-    believed. Frames are searched at a longest side of `size` pixels."""
-
-    def __init__(self, detector: FaceDetector, size: int) -> None:
-        self._sure, self._mesh = float(getattr(detector, "sure", 0.0)), MediaPipeMesh()
-        self._other = independent_detector(detector.name, size) if self._sure else None
-        self.confirmed = set[int]()  # tracklets
-
-    def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Take the finds of a frame; `ids` are their tracklets."""
-        found = list(zip(faces, ids, strict=True))
-        self.confirmed |= {number for face, number in found if face.score >= self._sure or not _is_large(face)}
-        weak = [(face, number) for face, number in found if number not in self.confirmed]
-        if not weak or self._other is None:
-            return
-        meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
-        self.confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
-        rest = [(face, number) for face, number in weak if number not in self.confirmed]
-        boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
-        self.confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}

@@ -222,29 +222,6 @@ class _DrawPlan:
         return "" if kind is None else kind.name
 
 
-class _TrialFaces:
-    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them. They
-    are read once where the pictures of these frames are small enough to be kept."""
-
-    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
-        self._model, self._jobs = model, jobs
-        self._kept: list[FilmFace] | None = None
-
-    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
-        if self._kept:
-            yield from (face for face in self._kept if face.person in people)
-            return
-        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
-        for job in self._jobs(people):
-            size += job.frame.image.nbytes
-            for face in reader.read([job]):
-                if not face.reading.problem:
-                    kept += [face] if size <= KEPT else []
-                    yield face
-        if self._kept is None:
-            self._kept = kept if size <= KEPT else []
-
-
 class Identities:
     """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
 
@@ -312,7 +289,20 @@ class Identities:
         """
         tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}
-        faces = _TrialFaces(self._model, jobs)
+        kept, size = list[FilmFace](), 0
+
+        def faces(people: Collection[str]) -> Iterator[FilmFace]:
+            """Their faces on all frames, first of all people; read once where the pictures are small enough to keep."""
+            nonlocal size
+            if 0 < size <= KEPT:
+                yield from (face for face in kept if face.person in people)
+                return
+            reader = FaceReader(self._model, 0)
+            for job in jobs(people):
+                size += job.frame.image.nbytes
+                seen = [face for face in reader.read([job]) if not face.reading.problem]
+                kept[:] = [*kept, *seen] if size <= KEPT else []
+                yield from seen
 
         def read(people: Collection[str], attempts: range) -> None:
             for face in faces(people):

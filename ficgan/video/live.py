@@ -44,28 +44,6 @@ class StreamResult:
     faces: list[Appearance]
 
 
-class _Pacer:
-    """Chooses the stride of the detector so that frames take `budget` seconds on average."""
-
-    def __init__(self, budget: float | None, least: int, most: int) -> None:
-        self.budget, self.least, self.most = budget, least, max(least, most)
-        self.stride = self.largest = least
-        self._looks: deque[float] = deque(maxlen=3)
-        self._rest: deque[float] = deque(maxlen=12)
-
-    def note(self, look: float, rest: float) -> None:
-        """Take the seconds of a frame's look (0: there was none) and of all its other work."""
-        if look:
-            self._looks.append(look)
-        self._rest.append(rest)
-        if self.budget is None or not self._looks:
-            return
-        left = SHARE * self.budget - fmean(self._rest)
-        stride = int(np.ceil(min(fmean(self._looks) / left, self.most))) if left > 0 else self.most
-        self.stride = min(max(stride, self.least), self.most)
-        self.largest = max(self.largest, self.stride)
-
-
 @dataclass(eq=False)
 class _LiveTrack:
     """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0.
@@ -147,7 +125,11 @@ class Stream:
         self._frames, self._rate, self._settings, self._pace = frames, fps, settings, pace
         usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
-        self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
+        # The stride of the detector, so that frames take `budget` seconds on average; the last seconds of its looks and
+        # of all other work.
+        self._budget, self._stride, self._largest = budget, pace.stride, pace.stride
+        self._most = max(pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
+        self._looks, self._rest = deque[float](maxlen=3), deque[float](maxlen=12)
         # By the kind of what they find: "" is a face.
         self._detectors: dict[str, FaceDetector | ObjectDetector] = {
             "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
@@ -182,11 +164,22 @@ class Stream:
                 faces = self._appearances(shown.index)
                 result = StreamResult(shown, self.renderer([FrameJob(shown, faces)])[0], faces)
                 self.frames += 1
-            spent = time.perf_counter() - began
-            self.late += self._pacer.budget is not None and spent > self._pacer.budget
-            self._pacer.note(look, spent - look)
+            self._pace_by(look, time.perf_counter() - began)
             if result is not None:
                 yield result
+
+    def _pace_by(self, look: float, spent: float) -> None:
+        """Choose the stride by the seconds of a frame's look (0: there was none) and of all its work."""
+        if look:
+            self._looks.append(look)
+        self._rest.append(spent - look)
+        if self._budget is None or not self._looks:
+            return
+        self.late += spent > self._budget
+        left = SHARE * self._budget - fmean(self._rest)
+        stride = int(np.ceil(min(fmean(self._looks) / left, self._most))) if left > 0 else self._most
+        self._stride = min(max(stride, self._pace.stride), self._most)
+        self._largest = max(self._largest, self._stride)
 
     def _take(self, frame: Frame, cut: bool) -> float:
         """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
@@ -199,7 +192,7 @@ class Stream:
                 track.scene_end = min(track.scene_end, frame.index - 1)
             self._scene_start = frame.index
         found, seconds, lead = dict[str, list[Face]](), 0.0, frame.index - self._looked - 1
-        if cut or self._looked < 0 or lead + 1 >= self._pacer.stride:
+        if cut or self._looked < 0 or lead + 1 >= self._stride:
             began = time.perf_counter()
             found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
             seconds, self._looked = time.perf_counter() - began, frame.index
@@ -244,7 +237,7 @@ class Stream:
 
     def summary(self) -> dict[str, Any]:
         facts = {name: getattr(self, name) for name in ("frames", "tracks", "look_ahead", "late")}
-        pace = {"budget": self._pacer.budget, "stride": self._pacer.stride, "largest_stride": self._pacer.largest}
+        pace = {"budget": self._budget, "stride": self._stride, "largest_stride": self._largest}
         return {**facts, **pace, "faces_by_action": dict(self.renderer.counts)}
 
 
