@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,9 +59,6 @@ class KalmanState:
         x = np.asarray(seen, np.float64)
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
-    def __getitem__(self, rows: NDArray[Any]) -> KalmanState:
-        return KalmanState(self.mean[rows], self.covariance[rows])
-
     def after(self, motion: Motion, seconds: ArrayLike, scale: ArrayLike = 1.0) -> KalmanState:
         transition, drift = motion.step(seconds)
         drift = drift * (np.asarray(scale) ** 2)[..., None, None]
@@ -92,15 +89,8 @@ def smooth(
     """
     at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
-    forwards = _filtered(motion, at, values, unit)
-    backwards = _filtered(motion, -at[::-1], values[::-1], unit[::-1])[np.arange(len(at))[::-1]]
-
-    place = np.searchsorted(at, ask, side="right") - 1  # the sighting at or before
-    units = np.concatenate([unit[:1], np.sqrt(unit[1:] * unit[:-1]), unit[-1:]])[place + 1]
-    past, future = place >= 0, place < len(at) - 1
-    since, until = place[past], place[future] + 1
-    before = forwards[since].after(motion, ask[past] - at[since], units[past])
-    after = backwards[until].after(motion, at[until] - ask[future], units[future])
+    past, before = _foretold(motion, at, values, unit, ask, "right")
+    future, after = _foretold(motion, -at[::-1], values[::-1], unit[::-1], -ask, "left")
     turn = np.array([[1.0], [-1.0]])
     after = KalmanState(after.mean * turn, after.covariance * (turn @ turn.T))
     precision, weighted = np.zeros((len(ask), 2, 2)), np.zeros((len(ask), 2, values.shape[1]))
@@ -113,13 +103,19 @@ def smooth(
     return (covariance @ weighted)[:, 0], np.sqrt(covariance[:, 0, 0])
 
 
-def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> KalmanState:
-    """The state after each sighting: [m,2,D] and [m,2,2]."""
+def _foretold(
+    motion: Motion, at: Floats, seen: Floats, unit: Floats, ask: Floats, side: Literal["left", "right"]
+) -> tuple[NDArray[np.bool_], KalmanState]:
+    """Which times [n] come after a sighting (with `side` "right" or are one), and what those before foretell there."""
     states = [KalmanState.first(motion, seen[0], unit[0])]
-    for k in range(1, len(times)):
-        ahead = states[-1].after(motion, times[k] - times[k - 1], np.sqrt(unit[k] * unit[k - 1]))
+    for k in range(1, len(at)):
+        ahead = states[-1].after(motion, at[k] - at[k - 1], np.sqrt(unit[k] * unit[k - 1]))
         states.append(ahead.seeing(motion, seen[k], unit[k]))
-    return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
+    place = np.searchsorted(at, ask, side=side) - 1
+    rows, since = place >= 0, place[place >= 0]
+    units = np.concatenate([unit[:1], np.sqrt(unit[1:] * unit[:-1]), unit[-1:]])[since + 1]
+    means, covariances = np.stack([one.mean for one in states]), np.stack([one.covariance for one in states])
+    return rows, KalmanState(means[since], covariances[since]).after(motion, ask[rows] - at[since], units)
 
 
 # A frame after all others.

@@ -551,8 +551,22 @@ class _Film:
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
         self.base = info.time_base
-        # Ticks of `base` of all frames, and the one at which the last frame ends.
-        self.times, self.delay = _look_through(segments, self.base)
+        if not segments:
+            raise InputError("no finished segment of the film was found, so there is nothing to assemble")
+        # Frames by which packets come before their turn; ticks of `base` of all frames in the order of showing, and the
+        # one at which the last frame ends.
+        self.delay, shown = 0, list[NDArray[np.int64]]()
+        for segment in segments:
+            damaged = f"{segment.path}: this segment of the film is damaged; remove it and go on with the job"
+            try:
+                found = np.array([pts for _, pts in _packets(segment.path, self.base)], np.int64)
+            except (av.FFmpegError, OSError, IndexError, TypeError) as error:
+                raise InputError(damaged) from error
+            if len(found) != segment.last - segment.first + 1:
+                raise InputError(damaged)
+            self.delay = max(self.delay, int((np.arange(len(found)) - np.argsort(np.argsort(found))).max()))
+            shown.append(np.sort(found))
+        self.times = np.concatenate(shown)
         last, self.end = int(self.times[-1]), -1 if source.end_pts is None else source.end_pts
         if self.end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
@@ -567,7 +581,16 @@ class _Film:
             opened = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
             out = stack.enter_context(opened)
             out.metadata.update(metadata)
-            video, sound, starts, window = self._add_video(out), None, [begin], None
+            with av.open(locator(self.paths[0])) as first:
+                video = out.add_stream_from_template(first.streams.video[0], opaque=True)
+            context, video.time_base = video.codec_context, base
+            if self.info.rate:
+                context.framerate = self.info.rate
+            context.sample_aspect_ratio = self.info.sample_aspect_ratio
+            self.plan.tag_colours(context, self.info)
+            if context.name == "hevc" and self.container in _MP4:
+                context.codec_tag = "hvc1"  # what Apple's players ask for
+            sound, starts, window = None, [begin], None
             if (file := _sound_of(self.source, self.options, self.container)) is not None:
                 sound = Sound(stack.enter_context(file), out, self.path)
                 if self.source.start or self.source.end is not None:
@@ -586,20 +609,6 @@ class _Film:
                     sound.lost += 1
             out.close()  # here, where an error is still reported
             return sound
-
-    def _add_video(self, out: Any) -> Any:
-        info = self.info
-        with av.open(locator(self.paths[0])) as first:
-            stream = out.add_stream_from_template(first.streams.video[0], opaque=True)
-        stream.time_base = self.base
-        context = stream.codec_context
-        if info.rate:
-            context.framerate = info.rate
-        context.sample_aspect_ratio = info.sample_aspect_ratio
-        self.plan.tag_colours(context, info)
-        if context.name == "hevc" and self.container in _MP4:
-            context.codec_tag = "hvc1"  # what Apple's players ask for
-        return stream
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
@@ -628,24 +637,6 @@ class _Film:
                         pts = int(self.times[number])
                         writer.write(Frame(number, pts, 0.0, reader(frame), int(self.ends[number]) - pts))
                         number += 1
-
-
-def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:
-    """Ticks of all frames in the order of showing, and frames by which packets come before their turn."""
-    if not segments:
-        raise InputError("no finished segment of the film was found, so there is nothing to assemble")
-    times, delay = list[NDArray[np.int64]](), 0
-    for segment in segments:
-        broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
-        try:
-            found = np.array([pts for _, pts in _packets(segment.path, base)])
-        except (av.FFmpegError, OSError, IndexError, TypeError) as error:
-            raise broken from error
-        if len(found) != segment.last - segment.first + 1:
-            raise broken
-        delay = max(delay, int((np.arange(len(found)) - np.argsort(np.argsort(found))).max()))
-        times.append(np.sort(found))
-    return np.concatenate(times).astype(np.int64), delay
 
 
 def _packets(path: Path, base: Fraction) -> Iterator[tuple[Any, int]]:
