@@ -129,7 +129,7 @@ class Linked:
         from ficgan.video.people import People
 
         self._recognizer, self._read = recognizer, gate is recognizer
-        self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
+        self._people, self._lock = People(recognizer, "job", STRICTNESS), Lock()
         self._identities: dict[str, NewIdentity] = {}
 
     def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:

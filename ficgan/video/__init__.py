@@ -196,9 +196,7 @@ class FilmEngine:
         if settings.link != "job":
             return None
         if self._people is None:
-            recognizer = self.tools(settings, generate=False).recognizer
-            assert recognizer is not None
-            self._people = People.of(recognizer, "job")
+            self._people = People(self.tools(settings, generate=False).recognizer, "job")
         return self._people
 
 

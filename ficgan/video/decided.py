@@ -175,7 +175,7 @@ class FilmPlan:
         rows = [track.boxes[row] for track, row in present if self.modes[track.id][row] == "keep"]
         return np.array(rows, np.float32).reshape(-1, 4)
 
-    def objects(self) -> dict[str, dict[str, int]]:
+    def objects(self) -> dict[str, Counter[str]]:
         """Of what is no face, by its kind: tracks that are covered, and finds of single frames covered and kept."""
         found = {kind: Counter(tracks=0, covered=0, kept=0) for kind in self.film.object_covers}
         for track in self.tracks:
@@ -183,7 +183,7 @@ class FilmPlan:
                 kept = int((self.modes[track.id] == "keep").sum())
                 counts = Counter(tracks=int(kept < len(track)), covered=len(track) - kept, kept=kept)
                 found.setdefault(track.kind, Counter()).update(counts)
-        return {kind: dict(counts) for kind, counts in found.items()}
+        return found
 
     def auditions(self) -> dict[int, set[str]]:
         """Frame → people whose identities are tried on it: a frame a second each, 3 to 8, spread over those seen."""

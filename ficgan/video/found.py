@@ -55,9 +55,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
-    if people is None:
-        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    tracklets, tracks, places = seen.joined(people)
+    tracklets, tracks, places = seen.joined(people or People(recognizer, settings.link))
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}

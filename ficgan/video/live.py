@@ -139,7 +139,7 @@ class Stream:
         ids = count(1)
         self._follow = {kind: Associator(pace.patience, ids) for kind in self._detectors}
         self._recognizer = tools.recognizer if settings.link != "none" else None
-        self._known = None if self._recognizer is None else People.of(self._recognizer)
+        self._known = People(self._recognizer)
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.renderer = Renderer(tools, settings)
@@ -207,7 +207,7 @@ class Stream:
         for number, face in seen.items():
             if number not in self._live:
                 person = 0
-                if self._recognizer is not None and self._known is not None and not kind and readable(face):
+                if self._recognizer is not None and not kind and readable(face):
                     person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
                 cover = self._covers.get(kind, "")
                 track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)

@@ -54,17 +54,13 @@ class People:
     the recogniser's times `strictness`. Two in one frame are never joined. The order of the films counts.
     """
 
-    def __init__(
-        self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
-    ):
-        self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
+    def __init__(self, recognizer: Recognizer | None, link: Link = "file", strictness: float = STRICTNESS) -> None:
+        self.recognizer, self.link, self.strictness = recognizer, link, strictness
+        self._by_angle = recognizer is None or recognizer.metric == "cosine"
+        limit = strictness * (0.0 if recognizer is None else recognizer.match_threshold)
         # The largest squared Euclidean distance of (for cosine: unit) vectors of one person.
-        self._limit = 2 * threshold * strictness if metric == "cosine" else (threshold * strictness) ** 2
+        self._limit = 2 * limit if self._by_angle else limit**2
         self._known: list[_FaceGroup] = []  # person n is the (n - 1)th
-
-    @classmethod
-    def of(cls, recognizer: Recognizer, link: Link = "file", strictness: float = STRICTNESS) -> People:
-        return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
 
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
         """The person of each tracklet of one film, from 1 in the order of appearance; 0: no usable embedding."""
@@ -100,11 +96,11 @@ class People:
         x = np.stack([reading.embedding for reading in readings]).astype(np.float64)
         weight = np.array([reading.quality for reading in readings])
         length = np.linalg.norm(x, axis=1)
-        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0) & ((length > 0) | (self.metric != "cosine"))
+        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0) & ((length > 0) | (not self._by_angle))
         if not usable.any():
             return None
         x, weight = x[usable], weight[usable]
-        if self.metric == "cosine":
+        if self._by_angle:
             x = x / length[usable][:, None]
         share = weight / weight.sum()  # qualities rank views of one face, they do not rank faces
         return _FaceGroup(len(x), share @ x, float(share @ (x**2).sum(1)))
@@ -147,7 +143,7 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
     """The tracklets with `person`, in the order of appearance. Those of one person that follow each other in one scene,
     where they were expected, become one, whatever `people.link` says."""
     clock = np.asarray(times, np.float64)
-    here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
+    here = People(people.recognizer, "file", people.strictness).assign(tracklets)
     latest: dict[tuple[int, int], int] = {}  # person and scene → place in `joined` of the last tracklet so far
     joined: list[Tracklet] = []
     for later, person in sorted(zip(tracklets, here, strict=True), key=lambda pair: (pair[0].first, pair[0].id)):

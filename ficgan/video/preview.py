@@ -131,7 +131,7 @@ class Preview:
                 chosen, of_film = identities.people.get(person), {name: getattr(made, name) for name in _SETTLED}
                 own = {name: {id: part[id] for id in ids[person] if id in part} for name, part in of_film.items()}
                 self._settlements[keys[person]] = chosen and chosen.to_dict(), own
-        settled = {name: dict(getattr(plan, name)) for name in _SETTLED}
+        settled: dict[str, Any] = {name: dict(getattr(plan, name)) for name in _SETTLED}
         for person in people:
             tree, own = self._settlements[keys[person]]
             if tree is not None:

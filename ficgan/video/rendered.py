@@ -106,7 +106,8 @@ def _is_there(made: FilmFace) -> bool:
     paste = made.paste
     assert paste is not None
     x, y, width, height = cv2.boundingRect((paste.weight > 0.5).astype(np.uint8))
-    box = np.array([x, y, x + width - 1, y + height - 1], np.float32) + np.float32([paste.x0, paste.y0] * 2)
+    left, top = paste.x0 + x, paste.y0 + y
+    box = np.array([left, top, left + width - 1, top + height - 1], np.float32)
     return width > 0 and bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
 
 

@@ -204,11 +204,8 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     assert by_chunks(render, range(32)) == []
     gate.near, gate.known = (40,), (42, 46)  # 40 comes near, so all are read
     assert by_chunks(render, range(32, 60)) == [40, 44]
-    assert (
-        render.causes == {"known": 8}
-        and render.identities.people["a"].styles is styles
-        and render.identities.people["a"].distance == 1.0
-    )
+    assert render.causes == {"known": 8}
+    assert render.identities.people["a"].styles is styles and render.identities.people["a"].distance == 1.0
 
 
 @pytest.mark.slow
