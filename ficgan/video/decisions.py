@@ -12,15 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from ficgan.anonymizers.modes import check_mode, mode_type, shown
@@ -83,6 +75,11 @@ class Decision(_Brief):
     drawing: Drawing | None = None
     reason: Text = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, str) else value
+
     @property
     def redrawn(self) -> bool:
         """Whether it says anything of the new face."""
@@ -126,16 +123,13 @@ class BoxRule(_Timed):
     box: Box
 
 
-_Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)]
-
-
 class Decisions(Strict):
     """All rules of a film; where `only` names people to hide, everybody else who is known is kept."""
 
     default: HidingMode = "ficgan"
     only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
-    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
-    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    people: dict[PositiveInt, Decision] = Field(default_factory=dict)
+    tracks: dict[PositiveInt, Decision] = Field(default_factory=dict)
     spans: tuple[SpanRule, ...] = ()
     boxes: tuple[BoxRule, ...] = ()
 

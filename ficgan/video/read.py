@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.detection import check_image
 from ficgan.images import CAMERA, display_name, is_url
+from ficgan.video import MAX_ERRORS
 
 Image = NDArray[np.uint8]
 # Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture.
@@ -178,8 +179,6 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
 # Seconds to wait for a network stream to open and to go on.
 _TIMEOUT = (15.0, 15.0)
-# Reading errors in a row after which the rest of a file is given up.
-MAX_ERRORS = 100
 _MICROSECOND = Fraction(1, 1_000_000)
 # Up to the first, pixels count as square. Beyond the second the file is wrong.
 _SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
