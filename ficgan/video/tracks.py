@@ -262,6 +262,18 @@ class TrackSet:
         present = np.flatnonzero((self._first <= frame) & (frame <= self._last))
         return [(self.tracks[number], frame - self.tracks[number].first) for number in present]
 
+    def over(self, track: Track, row: int, share: float) -> Iterator[tuple[Track, int]]:
+        """Others, with their rows, in whose boxes such a share of a track's box lies in the frame of its row."""
+        for other, there in self.at(track.first + row):
+            if other is not track and share_in(track.boxes[row], other.boxes[there]) >= share:
+                yield other, there
+
+
+def runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and last of each run of true ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
+
 
 # Standard deviations of the interpolated place by which a box grows on each side.
 GROWTH = 1.5
@@ -328,14 +340,10 @@ def fill_weak(
     known = TrackSet(tracks)
     found: list[Track] = []
     for track in fill_tracks(tracklets, cuts, times, pad):
-        bare = [
-            row
-            for row, box in enumerate(track.boxes)
-            if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
-        ]
-        for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
-            part, nothing = track.part(int(rows[0]), int(rows[-1])), np.zeros(len(rows), np.float32)
-            origin = np.full(len(rows), UNSURE, np.uint8)
+        bare = np.array([not any(known.over(track, row, COVERED)) for row in range(len(track))])
+        for first, last in runs(bare):
+            part = track.part(first, last)
+            nothing, origin = np.zeros(len(part), np.float32), np.full(len(part), UNSURE, np.uint8)
             found.append(replace(part, id=len(tracks) + len(found) + 1, scores=nothing, origin=origin))
     return found
 

@@ -20,7 +20,7 @@ from ficgan.video import FilmTask
 from ficgan.video.decided import SMALL, FilmPlan, FoundFaces, fallback_of
 from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.rendered import audition, stands, to_choose_on
-from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
+from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, runs
 
 # Seconds of a worse treatment that a change of treatment must spare.
 CHANGE = 3.0
@@ -196,18 +196,18 @@ def _treatment_of(
     padded, never = track.origin >= PADDED, wanted & (track.origin == UNSURE)
     for row in np.flatnonzero(padded & wanted):
         # Where a person who was surely here before may be here still.
-        others = _before(track, int(row), plan.tracks)
+        others = plan.tracks.over(track, int(row), HIDDEN)
         never[row] |= any(other.origin[there] == UNSURE and (other.origin == SEEN).any() for other, there in others)
     bare, held, crossed = np.zeros((3, len(track)), bool)
     if seen is not None:
         never |= wanted & seen.refused & (seen.readable | ~padded)
         unread = wanted & ~seen.readable & ~never
         for row in np.flatnonzero((unread | padded) & wanted):
-            others = _before(track, int(row), plan.tracks)
+            others = plan.tracks.over(track, int(row), HIDDEN)
             crossed[row] = any(not other.kind and other.origin[there] <= FILLED for other, there in others)
         bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
         known = np.pad(wanted & seen.readable & ~never, 1)  # row r is known[r + 1]
-        for first, last in _runs(unread & ~bare):
+        for first, last in runs(unread & ~bare):
             sides, length = (known[first], known[last + 2]), (last - first + 1) / rate
             if any(sides) and length <= (GAP if all(sides) else GAP_AT_END):
                 held[first : last + 1] = True
@@ -219,7 +219,7 @@ def _treatment_of(
     cover = np.where(free | never | small, 0.0, np.where(held, BRIDGE_COST, COVER_COST)) / rate
     new = np.where(free, 0.0, np.where(small, COVER_COST, np.where(held, BRIDGE_COST, 0.0))) / rate
     costs, shown = np.stack([cover, np.where(never, _NEVER, new)], 1), np.zeros(len(track), bool)
-    for first, last in _runs(wanted):
+    for first, last in runs(wanted):
         shown[first : last + 1] = _cheapest(costs[first : last + 1])
     shown &= ~free & ~never
     inner = np.flatnonzero(~padded)
@@ -243,21 +243,6 @@ def _cheapest(costs: NDArray[np.float64]) -> Flags:
     return path
 
 
-def _runs(flags: Flags) -> list[tuple[int, int]]:
-    """First and last of each run of true ones."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
-
-
-def _before(track: Track, row: int, tracks: TrackSet) -> list[tuple[Track, int]]:
-    """Other tracks, and their rows, that may hide a track in one of its frames."""
-    return [
-        (other, there)
-        for other, there in tracks.at(track.first + row)
-        if other.id != track.id and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
-    ]
-
-
 def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model: FaceModel) -> dict[int, Any]:
     """Row → what the model would have found, from before and after; both move with the track's box."""
     places: dict[int, Any] = {}
@@ -268,7 +253,7 @@ def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model
         numbers = plan.found.at(track, row) if readable and plan.found is not None else None
         return None if numbers is None else model.of_row(numbers)
 
-    for first, last in _runs(rows):
+    for first, last in runs(rows):
         before, after = found(first - 1), found(last + 1)
         ends = [first - 1 if before is not None else last + 1, last + 1 if after is not None else first - 1]
         sides = [one for one in (before, after) if one is not None]
