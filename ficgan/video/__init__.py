@@ -40,8 +40,6 @@ PATIENCE = 1.5
 HOLD = 0.25
 # Frames rendered together.
 CHUNK = 8
-# Reading errors in a row after which the rest of a file is given up.
-MAX_ERRORS = 100
 
 
 class Pace(NamedTuple):

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.detection import check_image
 from ficgan.images import CAMERA, display_name, is_url
-from ficgan.video import MAX_ERRORS
 
 Image = NDArray[np.uint8]
 # Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture.
@@ -179,6 +178,8 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
 # Seconds to wait for a network stream to open and to go on.
 _TIMEOUT = (15.0, 15.0)
+# Reading errors in a row after which the rest of a file is given up.
+MAX_ERRORS = 100
 _MICROSECOND = Fraction(1, 1_000_000)
 # Up to the first, pixels count as square. Beyond the second the file is wrong.
 _SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
@@ -192,19 +193,6 @@ _JUMP = Fraction(1)
 
 # Tick of a picture, the picture as FFmpeg has it, and how it is to be turned.
 _Decoded = tuple[int | None, Any, Orientation]
-
-
-def open_input(source: str | Path, name: str, **options: Any) -> Any:
-    """A file or address, opened by FFmpeg; `name` is for messages, `options` are those of `av.open`."""
-    text = locator(source) if isinstance(source, Path) else source
-    if is_url(str(source)):
-        options.setdefault("timeout", _TIMEOUT)
-    try:
-        return av.open(text, metadata_errors="replace", **options)
-    except (av.InvalidDataError, EOFError):
-        raise InputError(f"{name}: is no video that FFmpeg can read, or its header is cut off or damaged") from None
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise InputError(f"{name}: cannot be opened ({reason(error)}); check the file or the connection") from error
 
 
 class VideoSource(AbstractContextManager["VideoSource"]):
@@ -282,8 +270,21 @@ class VideoSource(AbstractContextManager["VideoSource"]):
             if 0 < end - pts <= 10 * clock.interval and abs(end - self.end_pts) * base > _ROUNDED:
                 self.end_pts = end
 
+    def opened(self) -> Any:
+        """The file, address or device, opened by FFmpeg."""
+        text = locator(self._where) if isinstance(self._where, Path) else self._where
+        timeout = _TIMEOUT if is_url(str(self._where)) else None
+        try:
+            return av.open(text, format=self._driver, metadata_errors="replace", timeout=timeout)
+        except (av.InvalidDataError, EOFError):
+            wrong = "is no video that FFmpeg can read, or its header is cut off or damaged"
+            raise InputError(f"{self.name}: {wrong}") from None
+        except (av.FFmpegError, OSError, ValueError) as error:
+            wrong = f"cannot be opened ({reason(error)}); check the file or the connection"
+            raise InputError(f"{self.name}: {wrong}") from error
+
     def _open(self) -> None:
-        container = self._container = open_input(self._where, self.name, format=self._driver)
+        container = self._container = self.opened()
         films = [
             stream
             for stream in container.streams.video

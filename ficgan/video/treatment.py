@@ -68,14 +68,13 @@ class TrackSurvey:
         self._near |= near
 
 
+Surveys = Mapping[int, TrackSurvey]  # by the numbers of tracks
+
+
 def survey(
-    task: FilmTask,
-    plan: FilmPlan,
-    identities: Identities,
-    people: Collection[str] | None = None,
-    before: Mapping[int, TrackSurvey] | None = None,
+    task: FilmTask, plan: FilmPlan, identities: Identities, some: Collection[str] | None, before: Surveys | None = None
 ) -> dict[int, TrackSurvey]:
-    """Read the faces of a film that shall be new, and try the new ones twice a second; of all `people` or of some.
+    """Read the faces of a film that shall be new, and try the new ones twice a second; of all people or of `some`.
 
     `before` are surveys of the same tracks, for other new faces: what can be read is known, and these are tried alone.
     """
@@ -83,7 +82,7 @@ def survey(
     assert model is not None and kept is not None
     surveys: dict[int, TrackSurvey] = {}
     for track in plan.tracks:
-        if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people):
+        if (plan.modes[track.id] == "ficgan").any() and (some is None or plan.people[track.id] in some):
             readable = np.zeros(len(track), bool) if before is None else before[track.id].readable
             surveys[track.id] = TrackSurvey(readable, np.zeros(len(track), bool))
     every = max(1, round(TRIED * plan.film.rate))
@@ -94,10 +93,8 @@ def survey(
             return False
         return before is None or bool(seen.readable[row] and row >= seen.due)
 
-    def is_wanted(frame: int) -> bool:
-        return any(is_due(track, row) for track, row in plan.tracks.at(frame))
-
-    for frame in to_choose_on(task, plan, is_wanted) if surveys else ():
+    frames = to_choose_on(task, plan, lambda frame: any(is_due(*place) for place in plan.tracks.at(frame)))
+    for frame in frames if surveys else ():
         due = {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)}
         faces = [one for one in plan.job(frame).appearances if one.track in due]
         pairs = [(frame.image, one.face) for one in faces]
@@ -146,7 +143,7 @@ def treated_people(
     return _one_treatment(plan, fallback, model, surveys)
 
 
-def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Identities) -> dict[int, set[str]]:
+def _known_on(plan: FilmPlan, surveys: Surveys, identities: Identities) -> dict[int, set[str]]:
     """Frame → people to be tried again: those known somewhere, there and on the frames of their first trial."""
     known: dict[str, list[int]] = {}
     for number, seen in surveys.items():
@@ -162,7 +159,7 @@ def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Id
 
 
 def _one_treatment(
-    plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Mapping[int, TrackSurvey] | None = None
+    plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Surveys | None = None
 ) -> FilmPlan:
     """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
     modes, bridged, hidden = dict(plan.modes), dict[int, dict[int, Any]](), dict(plan.hidden)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.files import partial_file, taken
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video import MAX_ERRORS, EncodeOptions, PathLike
-from ficgan.video.read import Frame, VideoInfo, VideoSource, exact_reformat, locator, matrix_of, open_input, rgb_reader
+from ficgan.video import EncodeOptions, PathLike
+from ficgan.video.read import MAX_ERRORS, Frame, VideoInfo, VideoSource, exact_reformat, locator, matrix_of, rgb_reader
 
 # FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}
@@ -495,7 +495,7 @@ def _sound_of(source: VideoSource, options: EncodeOptions, container: str) -> An
     """The source opened again, if its sound goes into the result."""
     if source.path is None or not source.info.audio_streams or options.audio == "drop" or container == ANIMATION:
         return None
-    return open_input(source.path, source.name)
+    return source.opened()
 
 
 def assemble(
