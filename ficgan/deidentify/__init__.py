@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -26,12 +26,11 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.images.read import Picture, as_photo
+from ficgan.images.read import Picture, as_photo, swap_red_and_blue
 from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
-    from ficgan.anonymizers.modes import Methods
     from ficgan.video import FilmEngine, VideoSettings, VideoTools
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
@@ -47,7 +46,7 @@ StillPath = str | os.PathLike[str]
 TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
 
 
-class Deidentifier:
+class Deidentifier(Photos):
     """Replaces faces by k-anonymous ones.
 
     Args:
@@ -69,59 +68,39 @@ class Deidentifier:
         info: ModelInfo | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        identity, hiding = identity or Identity(), hiding or Hiding()
-        finding, checking = finding or Finding(), checking or Checking()
-        self.mode: str = hiding.mode if isinstance(hiding.mode, str) else ""
-        self._draws = hiding, identity.seed
-        methods = None if self.mode in HIDING else self.methods
-        method = None if methods is None else methods(self.mode)
+        identity, self.hiding, self.finding = identity or Identity(), hiding or Hiding(), finding or Finding()
+        checking, self.seed = checking or Checking(), identity.seed
+        self.mode = self.hiding.mode if isinstance(self.hiding.mode, str) else ""  # named by its `methods`
+        self.method = None if self.mode in HIDING else self.methods(self.mode)
         self._given: Mapping[str, Any] | None = None
         self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
-        self.mask_scale = hiding.mask_scale
-        self.header, self.digests = info, dict(digests or {})
+        self.model, self.header, self.digests = model, info, dict(digests or {})
         # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
         torch = isinstance(model, CropModel)
-        self.device = resolve_device(device) if torch else check_onnx_device(device)
-        sessions = self.device if not torch or self.device == "cpu" else "auto"
+        device = resolve_device(device) if torch else check_onnx_device(device)
+        sessions = device if not torch or device == "cpu" else "auto"
         if model is not None:
             if model.band is None:
                 model.check_layer(self.layer)
             # Too few people, or a ψ that cannot be, is known before any photo is read.
-            psi = model.auto_psi(1) if self.psi == "auto" else float(self.psi)
-            model.check_draws(Attempt(self.layer), psi)
+            model.check_draws(Attempt(self.layer), self.auto_psi(1))
         elif self.mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
-        self.detector = _detector(finding, sessions)
-        self._thorough = finding.thorough
+        self.detector = _detector(self.finding, sessions)
         judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
-        self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
-        self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        self.gate = make_gate(judges)
+        self.recognizer = next(iter(judges), None)
         teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
-        self.photos = Photos(
-            model,
-            self.alignment,
-            self.detector,
-            Exemptions.of(finding, self.detector, teller),
-            self.gate,
-            self.policy,
-            self.mode,
-            methods,
-            method,
-            hiding,
-            finding,
-            self.psi,
-            info,
-            self.digests,
-            objects=load_objects(finding.cover_also, device=sessions),
-        )
+        self.exemptions = Exemptions.of(self.finding, self.detector, teller)
+        self.objects = load_objects(self.finding.cover_also, device=sessions)
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
-            self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
+            self.face_model.aim_at(identity.exemplar, self._exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            self.photos.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
+            self.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
 
     @classmethod
     def from_pretrained(
@@ -169,30 +148,9 @@ class Deidentifier:
         """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
         if self._given is None:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
-        model = self.photos.model
-        seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
+        seed = self.methods.seed if self.model is None else self.model.seed  # all processes draw alike
         groups = {**self._given, "identity": replace(self._given["identity"], seed=seed)}
         return partial(type(self).from_pretrained, **groups), ()
-
-    @cached_property
-    def methods(self) -> Methods:
-        """The anonymisers of modes that are none of our own, for photos and films."""
-        from ficgan.anonymizers.modes import Methods, mode_of
-
-        hiding, seed = self._draws
-        given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
-        self.mode = self.mode or next(iter(given))
-        return Methods(hiding.background, seed, {self.mode}, given)
-
-    @property
-    def face_model(self) -> FaceModel:
-        """The model with the controls."""
-        return self.photos.face_model
-
-    @property
-    def model(self) -> FaceModel:
-        """Another name of `face_model`."""
-        return self.face_model
 
     def with_controls(
         self,
@@ -206,17 +164,18 @@ class Deidentifier:
     ) -> Deidentifier:
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
-        other, model, photos = copy(self), copy(self.face_model), self.photos
+        other = copy(self)
+        model = other.model = copy(self.face_model)
         other._films = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
             other._given = grouped(other._given, {**changes, "attributes": attributes or None})
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        hiding = replace(photos.hiding, fallback=fallback or photos.hiding.fallback)
-        other.photos = replace(photos, model=model, psi=photos.psi if psi is None else psi, hiding=hiding)
-        other.psi, other.layer = other.photos.psi, self.layer if layer is None else model.check_layer(layer)
-        model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
+        other.hiding = replace(self.hiding, fallback=fallback or self.hiding.fallback)
+        other.psi = self.psi if psi is None else psi
+        other.layer = self.layer if layer is None else model.check_layer(layer)
+        model.check_draws(Attempt(other.layer), other.auto_psi(1))
         return other
 
     # -- photos -------------------------------------------------------------------------------------------------------
@@ -257,16 +216,16 @@ class Deidentifier:
         pixels = [photo.rgb for photo in photos]
         keys = _keys_of(pixels, keys)
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        found = [self.photos.find(image, key) for image, key in zip(pixels, keys, strict=True)]
+        found = [self.find(image, key) for image, key in zip(pixels, keys, strict=True)]
         if self.mode == "ficgan":
-            self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
+            self.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
         for photo, image, (jobs, possible) in zip(photos, pixels, found, strict=True):
-            result = self.photos.finish(image, jobs, layer, self.photos.objects_in(image))
+            result = self.finish(image, jobs, layer, self.objects_in(image))
             name_possible(result, possible)
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
-                result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
+                result.image = swap_red_and_blue(result.image)
             results.append(result)
         return results
 
@@ -286,21 +245,21 @@ class Deidentifier:
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
         points = self.alignment.points(size).astype(np.float32)
         face = Face(size * TEMPLATE_BOX, points, 1.0)
-        jobs = [FaceJob(face, key, self.photos.auto_psi(1)) for key in _keys_of(crops, keys)]
-        self.photos.encode(list(zip(crops, jobs, strict=True)))
+        jobs = [FaceJob(face, key, self.auto_psi(1)) for key in _keys_of(crops, keys)]
+        self.encode(list(zip(crops, jobs, strict=True)))
 
         def whole(source: Image, group: list[FaceJob]) -> tuple[Image, Mask]:
             made, reading = group[0].generated, group[0].reading
             if made is None or reading is None:
                 return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
-            return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
+            return self.face_model.on_crop(source, reading, made, mask_scale=self.hiding.mask_scale)
 
         out = np.empty_like(crops)
         for new, source, job in zip(out, crops, jobs, strict=True):
-            new[:] = self.photos.settle(source, [job], layer, partial(whole, source))[0]
+            new[:] = self.settle(source, [job], layer, partial(whole, source))[0]
         return out, [job.result for job in jobs]
 
-    def exemplar_face(self, image: Image) -> Face:
+    def _exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
         check_image(image)
         faces = sorted(self.detector.detect(image), key=lambda face: -float(np.ptp(face.box[[0, 2]])))
@@ -321,16 +280,16 @@ class Deidentifier:
             base = VideoTools(
                 self.detector,
                 self.recognizer,
-                self.photos.model,
+                self.model,
                 self.policy,
                 self.layer,
                 methods=self.methods,
                 gate=self.gate,
-                objects=self.photos.objects,
+                objects=self.objects,
             )
             psi = None if self.psi == "auto" else float(self.psi)
             redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
-            self._films = FilmEngine(base, self.mode, self.mask_scale, psi, self._thorough, redrawn)
+            self._films = FilmEngine(base, self.mode, self.hiding.mask_scale, psi, self.finding.thorough, redrawn)
         return self._films
 
     def video_settings(self, **changes: Any) -> VideoSettings:

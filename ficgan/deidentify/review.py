@@ -99,7 +99,7 @@ class Retouch:
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
         self.people: dict[str, NewIdentity] = {} if people is None else people
-        self._objects = engine.photos.objects_in(image)
+        self._objects = engine.objects_in(image)
         # By places of faces.
         self._readings: dict[Any, FaceReading] = {}
         self._sources: dict[Any, NDArray[np.float32]] = {}
@@ -151,7 +151,7 @@ class Retouch:
         self._readings |= zip([faces[n].place for n in new], readings, strict=True)
         for n in shown:
             jobs[n].take(self._readings[faces[n].place])
-        result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
+        result = engine.finish(self.image, jobs, engine.layer, self._objects)
         for face, job in zip(faces, jobs, strict=True):
             if job.source is not None:
                 self._sources[face.place] = job.source
@@ -168,14 +168,14 @@ class Retouch:
             engine = self._engines(face.drawing)
             own = engine.face_model, engine.layer
         name = f"person {face.person}" if face.person else f"{self.key}/{number}"
-        psi = engine.photos.auto_psi(2 if face.person else len(faces))
+        psi = engine.auto_psi(2 if face.person else len(faces))
         cover = mode not in ("ficgan", "keep")
         return FaceJob(
             find,
             name + (f"~{face.draw}" if face.draw else ""),
             max(psi, 0.6) if face.draw else psi,  # with the plain mean all draws are one face
             engine.alignment.fits(find.landmarks) and mode not in (*OPAQUE, "solid"),
-            mode if cover else engine.photos.hiding.fallback,
+            mode if cover else engine.hiding.fallback,
             doubt="" if face.score == 0 else doubts(find, self.image.shape, detector),
             kept="chosen by hand" if mode == "keep" else "",
             by_hand=cover,
