@@ -25,9 +25,7 @@ Image = np.ndarray
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
     given = {"recognizer": Judge(), "detector": Fixed(faces), "mode": mode, **options}
-    groups = grouped({}, given)
-    del groups["computing"]
-    return Deidentifier(None, **groups)
+    return Deidentifier(None, grouped({}, given))
 
 
 def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:

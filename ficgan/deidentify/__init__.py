@@ -20,8 +20,8 @@ from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import check_onnx_device, insightface_file, resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
-from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
-from ficgan.faces.detection import PyramidDetector, check_image
+from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, get_detector, get_recognizer, make_gate
+from ficgan.faces.detection import PyramidDetector
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
@@ -51,34 +51,29 @@ class Deidentifier(Photos):
 
     Args:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
-        identity, hiding, finding, checking: options; None: the usual ones.
-        device: what computes: "cpu", "cuda", "cuda:N", "auto".
+        groups: options, as `grouped` makes them.
         info, digests: of the model's checkpoint (header, sha256), for the audit.
     """
 
     def __init__(
         self,
         model: FaceModel | None,
-        *,
-        identity: Identity | None = None,
-        hiding: Hiding | None = None,
-        finding: Finding | None = None,
-        checking: Checking | None = None,
-        device: str = "cpu",
+        groups: Mapping[str, Any],
         info: ModelInfo | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        identity, self.hiding, self.finding = identity or Identity(), hiding or Hiding(), finding or Finding()
-        checking, self.seed = checking or Checking(), identity.seed
+        identity: Identity = groups["identity"]
+        checking: Checking = groups["checking"]
+        self.hiding, self.finding, self.seed = groups["hiding"], groups["finding"], identity.seed
         self.mode = self.hiding.mode if isinstance(self.hiding.mode, str) else ""  # named by its `methods`
         self.method = None if self.mode in HIDING else self.methods(self.mode)
         self._given: Mapping[str, Any] | None = None
         self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
-        self.model, self.header, self.digests = model, info, dict(digests or {})
+        self.model, self.header, self.digests = model, info, digests or {}
         # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
-        torch = isinstance(model, CropModel)
-        device = resolve_device(device) if torch else check_onnx_device(device)
+        torch, wanted = isinstance(model, CropModel), groups["computing"].device
+        device = resolve_device(wanted) if torch else check_onnx_device(wanted)
         sessions = device if not torch or device == "cpu" else "auto"
         if model is not None:
             if model.band is None:
@@ -89,7 +84,11 @@ class Deidentifier(Photos):
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
         self.detector = _detector(self.finding, sessions)
-        judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
+        names = checking.recognizers if self.policy.verify else ()
+        for name in names:
+            if isinstance(name, str):
+                refuse_trainer(info, name)
+        judges = [get_recognizer(name, device=sessions) for name in names]
         self.gate = make_gate(judges)
         self.recognizer = next(iter(judges), None)
         teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
@@ -100,7 +99,7 @@ class Deidentifier(Photos):
         if identity.exemplar is not None:
             self.face_model.aim_at(identity.exemplar, self._exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            self.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
+            self.linked = Linked(get_recognizer(teller), self.gate)
 
     @classmethod
     def from_pretrained(
@@ -128,13 +127,12 @@ class Deidentifier(Photos):
         given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
         files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
         groups = grouped({**given, "computing": computing}, {**fields, **files})
-        identity, used = groups["identity"], groups["computing"]
-        settings: dict[str, Any] = {name: groups[name] for name in given} | {"device": used.device}
+        used = groups["computing"]
         if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
-            made = cls(None, **settings)  # nothing will be generated: no model
+            made = cls(None, groups)  # nothing will be generated: no model
         else:
-            model, info, digest = load_face_model(**vars(used), **identity.controls)
-            made = cls(model, info=info, digests={"checkpoint": digest}, **settings)
+            model, info, digest = load_face_model(**vars(used), **groups["identity"].controls)
+            made = cls(model, groups, info, {"checkpoint": digest})
         made._given = groups
         return made
 
@@ -261,7 +259,6 @@ class Deidentifier(Photos):
 
     def _exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
-        check_image(image)
         faces = sorted(self.detector.detect(image), key=lambda face: -float(np.ptp(face.box[[0, 2]])))
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
@@ -422,14 +419,6 @@ def _detector(finding: Finding, device: str) -> FaceDetector:
         return get_detector(finding.detector, **given, device=device)
     checked = isinstance(finding.detector, PyramidDetector | DetectAt)
     return finding.detector if checked else CheckedDetector(finding.detector)
-
-
-def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: str) -> list[Recognizer]:
-    """Recognisers that check new faces; one that trained the model is refused."""
-    for judge in names:
-        if isinstance(judge, str):
-            refuse_trainer(info, judge)
-    return [get_recognizer(judge, device=device) if isinstance(judge, str) else judge for judge in names]
 
 
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:

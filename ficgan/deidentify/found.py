@@ -184,7 +184,7 @@ class Exemptions:
         """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
         if not (finding.keep or finding.only):
             return cls(None, {}, {}, finding.boxes)
-        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
+        teller = get_recognizer(recognizer)
 
         def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
             return {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}

@@ -54,9 +54,9 @@ class DeskFilms:
             self._do("films", "analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
         people = sum(not tracks[0].kind for _, tracks in _groups(film))
-        source = {name: getattr(film.source, name) for name in ("width", "height", "notes")}
+        about = {name: getattr(film.source, name) for name in ("width", "height", "notes")}
         stamp = self.review.stamp(item)
-        self.review.change(number, state="ready", error="", people=people, stamp=stamp, **source)
+        self.review.change(number, state="ready", error="", people=people, stamp=stamp, **about)
 
     def _do(self, where: str, task: str, number: str, **given: Any) -> Any:
         """A task of a worker; the page hears how far it is."""
