@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ficgan.device import onnx_session
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.crops import Paste, check_mask_scale, mix, nothing
-from ficgan.faces.detection import Face, Image, check_image
+from ficgan.faces.detection import Face, Image
 
 Colour = tuple[int, int, int]
 
@@ -42,7 +42,6 @@ def cover_face(
         colour: RGB of a plain cover; None: that of `colour_beside` the face.
         blur: standard deviation of a blur, for the box's longer side.
     """
-    image = check_image(image)
     check_mask_scale(mask_scale)
     plain = mode == "plain"
     feather = _PLAIN_FEATHER if plain else _FEATHER
@@ -217,7 +216,6 @@ class ObjectDetector:
 
         Their landmarks are corners and middle of the box: a cover has to hold those, and no face is drawn by them.
         """
-        image = check_image(image)
         height, width = image.shape[:2]
         shrink = min(1.0, LONGEST / max(height, width))
         sizes = (max(STRIDE, math.ceil(side * shrink / STRIDE) * STRIDE) for side in (height, width))

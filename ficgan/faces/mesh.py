@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.device import embedded_file, onnx_session
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, Matrix, crop, invert, similarity, transform_points
-from ficgan.faces.detection import Face, Image, check_image
+from ficgan.faces.detection import Face, Image
 
 Indices = NDArray[np.intp]
 
@@ -100,7 +100,6 @@ class MediaPipeMesh:
 
 def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike]) -> list[Mesh]:
     """The meshes of the faces of a photo [H, W, 3] with these landmarks [N, 5, 2], in order."""
-    photo = check_image(photo)
     matrices = [similarity(face, _TEMPLATE) for face in landmarks]
     points, presence = _read(mesh, photo, matrices)
     steps = [_correction(*found) for found in zip(points, presence, strict=True)]
