@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -20,7 +20,7 @@ from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import check_onnx_device, insightface_file, resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
-from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, get_detector, get_recognizer, make_gate
+from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
@@ -31,8 +31,9 @@ from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hidi
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
-    from ficgan.video import FilmEngine, VideoSettings, VideoTools
+    from ficgan.video import VideoSettings, VideoTools
     from ficgan.video.live import Stream
+    from ficgan.video.people import People
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
 
@@ -68,7 +69,7 @@ class Deidentifier(Photos):
         self.mode = self.hiding.mode if isinstance(self.hiding.mode, str) else ""  # named by its `methods`
         self.method = None if self.mode in HIDING else self.methods(self.mode)
         self._given: Mapping[str, Any] | None = None
-        self._films: FilmEngine | None = None
+        self._people: People | None = None  # of the films so far, where they are linked
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.model, self.header, self.digests = model, info, digests or {}
         # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
@@ -164,7 +165,7 @@ class Deidentifier(Photos):
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
         other = copy(self)
         model = other.model = copy(self.face_model)
-        other._films = None
+        other._people = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
             other._given = grouped(other._given, {**changes, "attributes": attributes or None})
@@ -268,34 +269,46 @@ class Deidentifier(Photos):
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    @property
-    def films(self) -> FilmEngine:
-        """The settings, networks and people that all films share; made once for these controls."""
-        if self._films is None:
-            from ficgan.video import FilmEngine, VideoTools
-
-            base = VideoTools(
-                self.detector,
-                self.recognizer,
-                self.model,
-                self.policy,
-                self.layer,
-                methods=self.methods,
-                gate=self.gate,
-                objects=self.objects,
-            )
-            psi = None if self.psi == "auto" else float(self.psi)
-            redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
-            self._films = FilmEngine(base, self.mode, self.hiding.mask_scale, psi, self.finding.thorough, redrawn)
-        return self._films
-
     def video_settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this Deidentifier's mode, and what is changed."""
-        return self.films.settings(**changes)
+        from ficgan.video import VideoSettings
+
+        verify = "sampled" if self.policy.verify else "off"
+        return VideoSettings(**{"mode": self.mode, "mask_scale": self.hiding.mask_scale, "verify": verify, **changes})
 
     def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film, see `FilmEngine.tools`."""
-        return self.films.tools(settings, generate=generate, trusted=trusted)
+        """Detector, recogniser and model for a film; a mode that is not `trusted` may not run programs."""
+        from ficgan.video import VideoTools
+
+        detector = self.detector
+        # A photo is searched at several scales; a film has many looks at the same face.
+        if isinstance(detector, PyramidDetector) and not self.finding.thorough:
+            detector = detector.once()
+        return VideoTools(
+            detector,
+            self._teller,
+            self.face_model if generate and settings.mode == "ficgan" else self.model,
+            self.policy,
+            self.layer,
+            self.auto_psi(2),
+            methods=self.methods.trusting(settings.mode) if trusted else self.methods,
+            gate=self.gate,
+            objects=self.objects,
+            redrawn=lambda drawing: drawing.applied(self).video_tools(settings, generate=generate),
+        )
+
+    @cached_property
+    def _teller(self) -> Recognizer:
+        """Tells the people of films apart, even where results are not verified."""
+        return get_recognizer("auto" if self.recognizer is None else self.recognizer)
+
+    def _known_people(self, settings: VideoSettings) -> People | None:
+        """People of the earlier films, where they are to be linked."""
+        from ficgan.video.people import People
+
+        if settings.link == "job" and self._people is None:
+            self._people = People.of(self._teller, "job")
+        return self._people if settings.link == "job" else None
 
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
@@ -309,8 +322,7 @@ class Deidentifier(Photos):
         from ficgan.video.film import process_film
 
         settings = settings or self.video_settings()
-        people = self.films.linked(settings)
-        tools = self.films.tools(settings, trusted=True)
+        tools, people = self.video_tools(settings, trusted=True), self._known_people(settings)
         return process_film(tools, source, output, settings=settings, people=people, **options)
 
     def analyse_video(
@@ -320,7 +332,7 @@ class Deidentifier(Photos):
         from ficgan.video.film import analyse_film
 
         settings = settings or self.video_settings()
-        tools, people = self.films.tools(settings, generate=False), self.films.linked(settings)
+        tools, people = self.video_tools(settings, generate=False), self._known_people(settings)
         return analyse_film(tools, source, folder, settings=settings, people=people, **options)
 
     def render_video(
@@ -336,7 +348,7 @@ class Deidentifier(Photos):
         from ficgan.video.film import render_film
 
         settings = settings or self.video_settings()
-        return render_film(self.films.tools(settings), folder, source, output, settings=settings, **options)
+        return render_film(self.video_tools(settings), folder, source, output, settings=settings, **options)
 
     def stream(
         self, frames: Iterable[Image], fps: float = 25.0, *, settings: VideoSettings | None = None, **options: Any
@@ -345,7 +357,7 @@ class Deidentifier(Photos):
         from ficgan.video.live import stream
 
         settings = settings or self.video_settings()
-        return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)
+        return stream(self.video_tools(settings, trusted=True), frames, fps, settings=settings, **options)
 
 
 def load_face_model(
