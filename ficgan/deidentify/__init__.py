@@ -93,7 +93,7 @@ class Deidentifier(Photos):
         self.gate = make_gate(judges)
         self.recognizer = next(iter(judges), None)
         teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
-        self.exemptions = Exemptions.of(self.finding, self.detector, teller)
+        self.exemptions = Exemptions(self.finding, self.detector, teller)
         self.objects = load_objects(self.finding.cover_also, device=sessions)
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")

@@ -45,18 +45,12 @@ _PLACES = np.delete(np.arange(15), 4)  # columns of `Rows` that are x, y, x, y, 
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """A face found in a photo.
+    """A face found in a photo."""
 
-    Args:
-        box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
-        landmarks: float32 [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps
-            outside.
-        score: the detector's confidence; comparable within one detector only.
-    """
-
-    box: NDArray[np.float32]
+    box: NDArray[np.float32]  # [4], x0, y0, x1, y1 in pixels, inside the photo
+    # [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps outside
     landmarks: NDArray[np.float32]
-    score: float
+    score: float  # the detector's confidence; comparable within one detector only
 
 
 @runtime_checkable

@@ -64,16 +64,12 @@ _ROLL, _SCALE = math.radians(10.0), math.log(1.2)
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """The mesh of one face of a photo.
+    """The mesh of one face of a photo."""
 
-    Args:
-        points: float32 [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head;
-            smaller is nearer. The first 468 are the face, the others the irises.
-        presence: how sure the network is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`.
-    """
-
+    # [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head; smaller is nearer.
+    # The first 468 are the face, the others the irises.
     points: NDArray[np.float32]
-    presence: float
+    presence: float  # how sure it is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`
 
 
 class MediaPipeMesh:

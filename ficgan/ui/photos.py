@@ -23,9 +23,6 @@ from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, sentence
 
-# How the new faces of people who are in several photos were drawn, with identity codes of the sources.
-PEOPLE = "people.json"
-
 
 class DeskPhotos:
     """The photos of a review. Decisions are written to disk at once and drawn in their turn."""
@@ -33,9 +30,10 @@ class DeskPhotos:
     def __init__(self, work: Workplace) -> None:
         self.work, self.review, self.queue = work, work.review, Queue("photos")
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
+        # How the new faces of people who are in several photos were drawn, with identity codes of the sources.
         self._identities: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            self._identities = dict(json.loads((self.review.folder / PEOPLE).read_text()))
+            self._identities = dict(json.loads((self.review.folder / "people.json").read_text()))
 
     def _task(self, item: Item) -> PhotoTask:
         """A photo as it is decided, for the worker."""
@@ -69,7 +67,7 @@ class DeskPhotos:
         made = self._do(task, item, **given)
         if any(name not in self._identities for name in made["people"]):
             self._identities = {**made["people"], **self._identities}
-            self.review.write_file(PEOPLE, json.dumps(self._identities).encode())
+            self.review.write_file("people.json", json.dumps(self._identities).encode())
         for kind in ("after", "result"):
             self.review.write_file(f"{kind}-{number}.jpg", made[kind])
         self._drawn[number] = basis
