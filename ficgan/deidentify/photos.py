@@ -153,7 +153,9 @@ class Photos:
                     job.fallback, job.result.matched = _opaque(job.fallback), False
                     continue
                 attempts = ladder(job)
-                job.step = job.step + 1 if job.result.covered else _next_wider_attempt(attempts, job.step)
+                # Only an attempt that also replaces hair over the forehead covers more.
+                fit = (n for n, one in enumerate(attempts) if job.result.covered or one.bare > attempts[job.step].bare)
+                job.step = next((n for n in fit if n > job.step), len(attempts))
                 if job.step == len(attempts):
                     job.generated = None
                     job.result.mask()
@@ -327,11 +329,6 @@ class Photos:
 def _opaque(fallback: str) -> str:
     """The cover of one colour that stands in for a fallback that does not hide a face."""
     return fallback if fallback in OPAQUE else OPAQUE[0]
-
-
-def _next_wider_attempt(attempts: Sequence[Attempt], step: int) -> int:
-    """Index of the next attempt that also replaces hair over the forehead, the only one that covers more."""
-    return next((n for n in range(step + 1, len(attempts)) if attempts[n].bare > attempts[step].bare), len(attempts))
 
 
 def _near(changed: Sequence[FaceJob], jobs: Sequence[FaceJob]) -> list[FaceJob]:

@@ -233,7 +233,12 @@ class ObjectDetector:
         boxes, scores = boxes[sound], scores[sound]
         corners = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
         kept = cv2.dnn.NMSBoxes(corners.tolist(), scores.tolist(), LEAST_SCORE, OVERLAP) if len(boxes) else ()
-        return [_object(boxes[n].astype(np.float32), float(scores[n])) for n in np.ravel(kept).astype(int)]
+        found = []
+        for n in np.ravel(kept).astype(int):
+            x0, y0, x1, y1 = box = boxes[n].astype(np.float32)
+            marks = [(x0, y0), (x1, y0), ((x0 + x1) / 2, (y0 + y1) / 2), (x0, y1), (x1, y1)]
+            found.append(Face(box, np.array(marks, np.float32), float(scores[n])))
+        return found
 
     def _run(self, canvas: Image) -> NDArray[np.float32]:
         pixels = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None] / np.float32(255), self._type)
@@ -247,9 +252,3 @@ class ObjectDetector:
         rows = made.T.astype(np.float64)
         middle, half = rows[:, :2], rows[:, 2:4] / 2
         return np.concatenate([middle - half, middle + half], 1), rows[:, 4:].max(1)
-
-
-def _object(box: NDArray[np.float32], score: float) -> Face:
-    x0, y0, x1, y1 = box
-    marks = [(x0, y0), (x1, y0), ((x0 + x1) / 2, (y0 + y1) / 2), (x0, y1), (x1, y1)]
-    return Face(box, np.array(marks, np.float32), score)

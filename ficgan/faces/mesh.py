@@ -94,6 +94,9 @@ class MediaPipeMesh:
         return points, presence
 
 
+_EMBEDDED = MediaPipeMesh()
+
+
 def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike]) -> list[Mesh]:
     """The meshes of the faces of a photo [H, W, 3] with these landmarks [N, 5, 2], in order."""
     matrices = [similarity(face, _TEMPLATE) for face in landmarks]
@@ -120,15 +123,10 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
     YuNet's are nearly upright on a head that is tilted by 40 degrees. With them recogniser A takes 40 % of the pairs of
     245 strangers for one person, with the mesh's .1 %: a crop beside the face holds what all such crops hold.
     """
-    meshes = find_meshes(_embedded(), photo, [face.landmarks for face in faces])
+    meshes = find_meshes(_EMBEDDED, photo, [face.landmarks for face in faces])
     pairs = zip(meshes, faces, strict=True)
     marks = [five_points(mesh.points) if mesh.presence >= GOOD_PRESENCE else face.landmarks for mesh, face in pairs]
     return np.stack(marks).astype(np.float32)
-
-
-@lru_cache(maxsize=1)
-def _embedded() -> MediaPipeMesh:
-    return MediaPipeMesh()
 
 
 def five_points(points: ArrayLike) -> NDArray[Any]:

@@ -153,18 +153,6 @@ def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: dict[st
     )
 
 
-def _restored(entry: Entry, step: Step) -> dict[str, Any]:
-    """The values that a step gives back. Faces that were drawn meanwhile stay at hand."""
-    end = step.at + step.drop
-    shown = {face.box: face.draws for face in entry.faces[step.at : end]}
-    faces = [
-        face.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, *shown.get(face.box, ()))))})
-        for face in step.faces
-    ]
-    faces = [*entry.faces[: step.at], *faces, *entry.faces[end:]]
-    return {"faces": tuple(faces), "controls": step.controls, "reviewed": step.reviewed}
-
-
 # -- the folder --------------------------------------------------------------------------------------------------------
 
 
@@ -270,11 +258,18 @@ class Review:
 
     def _step_back(self, entry: Settings | Item, redo: bool) -> None:
         source, target = (entry.future, entry.past) if redo else (entry.past, entry.future)
-        step, values = source[-1], _restored(entry, source[-1])
+        step = source[-1]
+        end = step.at + step.drop
+        shown = {face.box: face.draws for face in entry.faces[step.at : end]}
+        back = (  # faces that were drawn meanwhile stay at hand
+            face.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, *shown.get(face.box, ()))))})
+            for face in step.faces
+        )
+        faces = (*entry.faces[: step.at], *back, *entry.faces[end:])
+        values: dict[str, Any] = {"faces": faces, "controls": step.controls, "reviewed": step.reviewed}
         film = None if step.film is None else self.change_film(entry.id, step.film)
         target = *target, _step_to(entry, values, step.number, film)
-        same = (values["faces"], values["controls"]) == (entry.faces, entry.controls)
-        if isinstance(entry, Item) and (step.film or not same):
+        if isinstance(entry, Item) and (step.film or (faces, step.controls) != (entry.faces, entry.controls)):
             values["changed"] = True
         past, future = (target, source[:-1]) if redo else (source[:-1], target)
         self.change(entry.id, **values, past=past, future=future)
