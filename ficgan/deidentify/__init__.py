@@ -18,7 +18,7 @@ from ficgan.arrays import file_header
 from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked, load_objects
 from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import check_onnx_device, insightface_file, resolve_device
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, hint
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector
@@ -27,7 +27,7 @@ from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
 from ficgan.images.read import Picture, as_photo, swap_red_and_blue
-from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
+from ficgan.options import HIDING, Checking, Computing, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
+# What `with_controls` can change.
+CONTROLS = ("k", "layer", "psi", "attributes", "keep_kind", "fallback")
 # Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
 TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
 
@@ -63,12 +65,10 @@ class Deidentifier(Photos):
         info: ModelInfo | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        identity: Identity = groups["identity"]
-        checking: Checking = groups["checking"]
+        self.groups, identity, checking = groups, groups["identity"], groups["checking"]
         self.hiding, self.finding, self.seed = groups["hiding"], groups["finding"], identity.seed
         self.mode = self.hiding.mode if isinstance(self.hiding.mode, str) else ""  # named by its `methods`
         self.method = None if self.mode in HIDING else self.methods(self.mode)
-        self._given: Mapping[str, Any] | None = None
         self._people: People | None = None  # of the films so far, where they are linked
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.model, self.header, self.digests = model, info, digests or {}
@@ -130,12 +130,9 @@ class Deidentifier(Photos):
         groups = grouped({**given, "computing": computing}, {**fields, **files})
         used = groups["computing"]
         if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
-            made = cls(None, groups)  # nothing will be generated: no model
-        else:
-            model, info, digest = load_face_model(**vars(used), **groups["identity"].controls)
-            made = cls(model, groups, info, {"checkpoint": digest})
-        made._given = groups
-        return made
+            return cls(None, groups)  # nothing will be generated: no model
+        model, info, digest = load_face_model(**vars(used), **groups["identity"].controls)
+        return cls(model, groups, info, {"checkpoint": digest})
 
     def __copy__(self) -> Self:
         _ = self.methods  # its random seed is that of all copies
@@ -145,35 +142,24 @@ class Deidentifier(Photos):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
-        if self._given is None:
+        if self.model is not None and not self.digests:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
         seed = self.methods.seed if self.model is None else self.model.seed  # all processes draw alike
-        groups = {**self._given, "identity": replace(self._given["identity"], seed=seed)}
+        groups = {**self.groups, "identity": replace(self.groups["identity"], seed=seed)}
         return partial(type(self).from_pretrained, **groups), ()
 
-    def with_controls(
-        self,
-        *,
-        k: int | None = None,
-        layer: int | None = None,
-        psi: Diversity | None = None,
-        attributes: str | None = None,
-        fallback: str | None = None,
-        keep_kind: str | Sequence[str] | None = None,
-    ) -> Deidentifier:
-        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
-        changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
+    def with_controls(self, **controls: Any) -> Deidentifier:
+        """The same with other controls: k, layer, psi, attributes, keep_kind or fallback; nothing is loaded again."""
+        if wrong := next(iter(controls.keys() - CONTROLS), None):
+            raise UsageError(f"{wrong!r} is no control; {hint(wrong, CONTROLS)}")
         other = copy(self)
+        other.groups, other._people = grouped(self.groups, controls), None
+        identity, other.hiding = other.groups["identity"], other.groups["hiding"]
         model = other.model = copy(self.face_model)
-        other._people = None
-        if other._given is not None:
-            changes = {name: value for name, value in changes.items() if value is not None}
-            other._given = grouped(other._given, {**changes, "attributes": attributes or None})
-        model.k, model.attributes = model.k if k is None else k, attributes or None
-        model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        other.hiding = replace(self.hiding, fallback=fallback or self.hiding.fallback)
-        other.psi = self.psi if psi is None else psi
-        other.layer = self.layer if layer is None else model.check_layer(layer)
+        model.k, model.attributes, model.keep_kind = identity.k, identity.attributes, parse_parts(identity.keep_kind)
+        other.psi, other.layer = identity.psi, identity.layer
+        if "layer" in controls:
+            model.check_layer(other.layer)
         model.check_draws(Attempt(other.layer), other.auto_psi(1))
         return other
 
