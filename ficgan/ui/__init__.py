@@ -22,18 +22,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from ficgan import folders
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 from ficgan.folders import Strict, Text, check_schema, checked, hold, read_json, to_text
-from ficgan.options import COVERS
+from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
-from ficgan.video.decisions import Cover
 
 SCHEMA, ITEM_SCHEMA = "ficgan-ui-project/1", "ficgan-ui-item/1"
 # Steps of undo that a file keeps.
@@ -48,7 +47,7 @@ State = Literal["waiting", "working", "ready", "failed"]
 class Controls(Drawing):
     """What happens to faces on which nothing was decided, and how new ones are drawn; `audio` is of films."""
 
-    mode: Literal["ficgan"] | Cover = "ficgan"
+    mode: Annotated[str, AfterValidator(lambda mode: mode if mode == "ficgan" else check_cover(mode))] = "ficgan"
     audio: Literal["copy", "drop"] = "copy"
 
     @property
