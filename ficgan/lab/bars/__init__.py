@@ -384,7 +384,7 @@ def run_bars(config: BarsConfig, progress: Progress = unheard) -> Sheet:
     began, deid = time.monotonic(), config.engine(verify=False)
     for name in config.judges:
         refuse_trainer(deid.header, name)
-    last = deid.model.num_layers - 1
+    last = deid.face_model.num_layers - 1
     layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
     for layer in layers:
         deid.face_model.check_layer(layer)
@@ -420,7 +420,7 @@ def _sets(config: BarsConfig, deid: Deidentifier) -> list[MeasuredSet]:
     """The sets with their faces cut, aligned ones first."""
     readers, judges = get_readers(config.judges, config.device), Judges.find(attributes=config.attributes)
     judges.lpips = judges.inception = None  # The bars are set for SqueezeNet's
-    side = max(LEAST_SIDE, deid.model.resolution)
+    side = max(LEAST_SIDE, deid.face_model.resolution)
     places: list[tuple[Path, dict[str, Any]]] = [(path, {"size": side, "aligned": True}) for path in config.aligned]
     if config.photos is not None:
         how: dict[str, Any] = {"size": max(_PHOTO, 2 * side), "context": 2, "detector": Quick(deid.detector)}

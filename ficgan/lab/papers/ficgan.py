@@ -154,7 +154,8 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None, config.bank or None, layer=0, psi=0, verify=False, detector=config.detector, **same
     )
-    layers = tuple(sorted(set(config.layers))) or tuple(range(deid.model.num_layers))
+    every = deid.face_model.num_layers
+    layers = tuple(sorted(set(config.layers))) or tuple(range(every))
     deid.face_model.check_layer(layers[-1])
     settings: dict[Setting, Ficgan] = {}
     models = [("FICGAN", config.checkpoint, config.bank, layers), *((*ablation, (0,)) for ablation in config.ablations)]
@@ -187,7 +188,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
     results = _results(config, prepared, settings, rest)
     results.provenance = origin(config.model_dump(), time.monotonic() - began)
-    return FicganRun(results, dict(zip(settings, rest, strict=True)), strangers, rebuilt, layers, deid.model.num_layers)
+    return FicganRun(results, dict(zip(settings, rest, strict=True)), strangers, rebuilt, layers, every)
 
 
 def _faces(config: FicganPaper, out: Path) -> Prepared:
@@ -410,7 +411,7 @@ def control_sheet(
     others = [given[row % len(given)] for row in range(len(sources))]
     progress(0, len(sources), f"the sheet {name}")
     plain = None if name in OTHERS else make()
-    layers = 0 if plain is None else plain.model.num_layers
+    layers = 0 if plain is None else plain.face_model.num_layers
     columns = {"source": [_cut(photo, square) for photo, square in sources]}
     if name in OTHERS:
         columns[OTHERS[name]] = [_cut(photo, square) for photo, square in others]
