@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +32,6 @@ _HALVINGS = 8  # steps of the search for the largest share of the cloak that kee
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 

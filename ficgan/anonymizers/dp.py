@@ -6,7 +6,6 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ _GREY = 127
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPPix(PerImage):
     """The mean of each block plus Laplace noise, each channel by itself (Fan, DBSec 2018; Fantômas, §6.1.4).
 
@@ -51,7 +49,6 @@ class DPPix(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPSnow(PerImage):
     """An exact fraction of the pixels becomes grey (127); the fraction kept is the δ of (0, δ)-differential privacy.
 
@@ -78,7 +75,6 @@ _COARSE = 3  # bits of a colour that the restarts leave out: bins 8 grey levels 
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPSamp(PerImage):
     """Pixels sampled within clusters of colours, each shown as its cluster's colour; the rest is interpolated.
 
@@ -106,13 +102,16 @@ class DPSamp(PerImage):
         size, pixels = image.shape[0], image.reshape(-1, 3)
         centres, labels = colour_clusters(pixels, self.k, rng)
         near = np.abs(pixels - centres[labels]).sum(axis=1) <= self.threshold
-        counts = np.bincount(labels[near], minlength=len(centres)).tolist()
-        chosen = [
-            rng.choice(np.flatnonzero(near & (labels == cluster)), self._samples(count, sum(counts)), replace=False)
-            for cluster, count in enumerate(counts)
-            if count
-        ]
-        samples = np.concatenate([*chosen, np.empty(0, np.int64)]).astype(np.int64)
+        counts = np.bincount(labels[near], minlength=len(centres))
+        chosen = [np.empty(0, np.int64)]
+        for cluster in np.flatnonzero(counts):
+            count = int(counts[cluster])
+            drawn = samples_allowed(count, self.m, self.eps * count / int(counts.sum()))
+            if self.variant == "as_released":
+                rest = count - self.m
+                drawn = max(drawn, 1) if rest >= 2 and drawn < rest else 0
+            chosen.append(rng.choice(np.flatnonzero(near & (labels == cluster)), drawn, replace=False))
+        samples = np.concatenate(chosen)
         if not len(samples):
             return np.full_like(image, _GREY)
         filled, known = _interpolated(samples, centres[labels[samples]], size)
@@ -120,13 +119,6 @@ class DPSamp(PerImage):
             return nearest_grey(_nearest(filled, known))
         channels = [_nearest(filled[..., c], known & (filled[..., c] != 0)) for c in range(3)]
         return np.stack(channels, axis=-1).clip(0, 255).astype(np.uint8)
-
-    def _samples(self, count: int, total: int) -> int:
-        allowed = samples_allowed(count, self.m, self.eps * count / total)
-        if self.variant == "as_described":
-            return allowed
-        rest = count - self.m
-        return max(allowed, 1) if rest >= 2 and allowed < rest else 0
 
 
 def samples_allowed(f: int, m: int, eps: float) -> int:

@@ -144,7 +144,6 @@ _SOURCE = "Newton, Sweeney and Malin 2005; as released with Fantômas, section 6
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KSamePixel(_KSame):
     """The mean of pixels, of neighbours in the eigenspace."""
 
@@ -163,7 +162,6 @@ class KSamePixel(_KSame):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KSameEigen(_KSame):
     """The mean of coordinates in the eigenspace."""
 
@@ -186,7 +184,6 @@ def _unit(rows: Floats) -> Floats:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class AverageFace(Anonymizer):
     """The mean of the background's faces, colour-matched and pasted on every face."""
 

@@ -36,7 +36,6 @@ class _Permutation(Anonymizer):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class BlockPermutation(_Permutation):
     """Square blocks of the crop change places; what is left beside the last whole block stays (Fantômas, §6.1.1).
 
@@ -57,7 +56,6 @@ class BlockPermutation(_Permutation):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class PixelRelocation(_Permutation):
     """Every pixel goes `steps` places along a closed path through all pixels (Fantômas, §6.1.1).
 
@@ -96,22 +94,19 @@ def _block_sources(side: int, block: int, key: str) -> Index:
 
 @lru_cache(maxsize=16)
 def _path_sources(side: int, steps: int, key: str | None) -> Index:
-    place = _path(side) if key is None else generator("pixel-relocation", side, key).permutation(side * side)
-    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
-
-
-def _path(side: int) -> NDArray[np.int64]:
     row, column = np.divmod(np.arange(side * side), side)
     m = np.maximum(row, column)
     along = row + m - column
-    return side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
+    place = side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
+    if key is not None:
+        place = generator("pixel-relocation", side, key).permutation(side * side)
+    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
 
 
 _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KRtio(Anonymizer):
     """out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al., PETS 2021; Fantômas, §6.1.3).
 

@@ -31,16 +31,8 @@ from ficgan.images import MAX_PIXELS
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
 
-__all__ = [
-    "CELEBA_ATTRIBUTES",
-    "FaceData",
-    "Labels",
-    "ResumableSampler",
-    "alignment_name",
-    "check_alignment",
-    "check_size",
-    "open_faces",
-]
+__all__ = ["CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment"]
+__all__ += ["check_size", "open_faces"]
 
 
 _CELEBA = (

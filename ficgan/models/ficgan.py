@@ -128,6 +128,13 @@ def down_blocks(config: ModelConfig | DiscriminatorConfig, resolution: int) -> l
     return [DownBlock(config.channels(side), config.channels(side // 2)) for side in sides]
 
 
+class Codes(NamedTuple):
+    """What the encoder reads from an image."""
+
+    z_id: Tensor  # identity code [B,id_dim]
+    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
+
+
 class Encoder(nn.Module):
     """Residual trunk from R×R to 4×4; the spatial code is read from the trunk, the identity code from a pooled branch.
 
@@ -152,8 +159,8 @@ class Encoder(nn.Module):
             self.spatial_conv = self.spatial_head = None
             self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """z_id [B,id_dim] and z_non [B,C,4,4] of images [B,3,R,R] in [−1, 1]."""
+    def forward(self, x: Tensor) -> Codes:
+        """Codes of images [B,3,R,R] in [−1, 1]."""
         trunk = self.trunk(self.from_rgb(x))  # [B,C4,4,4]
         z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
         if self.spatial_conv is None or self.spatial_head is None:
@@ -163,7 +170,7 @@ class Encoder(nn.Module):
             z_non = self.spatial_head(self.spatial_conv(trunk))
         if self.config.spatial_norm:
             z_non = normalise_rms(z_non)
-        return z_id, z_non
+        return Codes(z_id, z_non)
 
 
 class MappingNetwork(nn.Module):
@@ -284,15 +291,9 @@ class Generator(nn.Module):
         assert image is not None
         return image
 
-    def forward(self, w: Tensor, z_non: Tensor) -> Tensor:  # [B,w] or [B,L,w], [B,C,4,4] → [B,3,R,R]
+    def forward(self, w: Tensor, z_non: Tensor) -> Tensor:
+        """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
         return self.synthesise(self.styles(w), z_non)
-
-
-class Codes(NamedTuple):
-    """What the encoder reads from an image."""
-
-    z_id: Tensor  # identity code [B,id_dim]
-    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
 
 
 class FICGAN(nn.Module):
@@ -306,22 +307,10 @@ class FICGAN(nn.Module):
         self.generator = Generator(config)
         self.num_layers, self.resolution = self.generator.num_layers, config.resolution
 
-    def encode(self, x: Tensor) -> Codes:
-        """Identity and spatial codes of images [B,3,R,R] in [−1, 1]."""
-        return Codes(*self.encoder(x))
-
-    def map(self, z_id: Tensor) -> Tensor:
-        """Intermediate latent w [B,w_dim] of identity codes [B,id_dim]."""
-        return self.mapping(z_id)
-
-    def generate(self, w: Tensor, z_non: Tensor) -> Tensor:
-        """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
-        return self.generator(w, z_non)
-
     def forward(self, x: Tensor) -> Tensor:
         """Reconstruction G(E(x)) of images [B,3,R,R]."""
-        codes = self.encode(x)
-        return self.generate(self.map(codes.z_id), codes.z_non)
+        codes = self.encoder(x)
+        return self.generator(self.mapping(codes.z_id), codes.z_non)
 
 
 def minibatch_std(x: Tensor, group: int) -> Tensor:

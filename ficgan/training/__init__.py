@@ -154,9 +154,9 @@ class TrainingRun:
             interrupted = team.any(asked.is_set())
             stop = interrupted or team.any(max_seconds is not None and now - began > max_seconds)
             if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                seconds, seen = now - tick_began, state.images - tick_images
+                seen = state.images - tick_images
+                self._tick(now - tick_began, seen)
                 tick_began, tick_images = now, state.images
-                self._tick(seconds, seen)
                 due = _crossed(state.images, seen, schedule.checkpoint_kimg)
                 late = now - saved_at > schedule.checkpoint_minutes * 60
                 grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
@@ -327,12 +327,11 @@ class Team:
     def __init__(self, device: str = "auto") -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        local = int(os.environ.get("LOCAL_RANK", "0"))
         self.first = self.rank == 0
         name = resolve_device(device)
         cuda = name != "cpu"
         if cuda and self.world > 1:
-            name = f"cuda:{local}"
+            name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         elif name == "cuda":  # set_device wants a number
             name = f"cuda:{torch.cuda.current_device()}"
         self.device = torch.device(name)

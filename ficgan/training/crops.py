@@ -62,14 +62,14 @@ class CropTask(TrainingTask):
             mirrored = torch.rand(len(x), generator=rng) < 0.5
             x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
         plan = task.plan_swap(len(x), model.num_layers, self.config.swap, rng)
-        codes = model.encode(x)
-        w = model.map(codes.z_id)
+        codes = model.encoder(x)
+        w = model.mapping(codes.z_id)
         model.mapping.track_mean(w)
         z_non = codes.z_non
         if self.config.model.spatial_noise > 0:
             z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
         w_mix = task.mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-        images = model.generate(task.with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
+        images = model.generator(task.with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
         x_rec, x_mix = images.chunk(2)
         terms: dict[str, Tensor] = {}
         total = x.new_zeros(())
@@ -147,14 +147,14 @@ class CropTask(TrainingTask):
         ½L, ¾L and L − 1.
         """
         faces, num_layers = self.first(min(12, len(self))), model.num_layers
-        codes = model.encode(faces)
-        w = model.map(codes.z_id)
-        rows = [faces, model.generate(w, codes.z_non), model.generate(w.roll(-1, 0), codes.z_non)]
+        codes = model.encoder(faces)
+        w = model.mapping(codes.z_id)
+        rows = [faces, model.generator(w, codes.z_non), model.generator(w.roll(-1, 0), codes.z_non)]
         mean = model.mapping.w_mean.expand_as(w)
         for kept in sorted({0, num_layers // 4, num_layers // 2, 3 * num_layers // 4, num_layers - 1}):
             per_layer = mean[:, None].repeat(1, num_layers, 1)
             per_layer[:, :kept] = w[:, None]
-            rows.append(model.generate(per_layer, codes.z_non))
+            rows.append(model.generator(per_layer, codes.z_non))
         save_grid(torch.stack(rows), path)
 
     def first(self, count: int) -> Tensor:

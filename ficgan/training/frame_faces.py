@@ -33,7 +33,7 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.models import encode_faces, load_checkpoint
+from ficgan.models import load_checkpoint
 from ficgan.policy import Attempt
 from ficgan.training.task import pictures, read_once
 
@@ -173,9 +173,6 @@ class Mixes:
             wanted=self._tensor(np.concatenate([numbers, given], 1)),
             shape=self._tensor(bent),
         )
-
-    def textures(self, rows: NDArray[np.int64]) -> Tensor:
-        return self.picture(self.faces.textures[rows])
 
     def identity(self, rows: NDArray[np.int64]) -> Tensor:
         faces = self.faces
@@ -374,8 +371,6 @@ class Composite:
 
 # -- identity banks ----------------------------------------------------------------------------------------------------
 
-_AT_ONCE = 1024  # decoded pictures in memory: 200 MB at 256²
-
 
 def build_bank(
     checkpoint: Path,
@@ -401,10 +396,13 @@ def build_bank(
         return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, progress)
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
-    for begin in range(0, len(faces), _AT_ONCE):
-        end = min(begin + _AT_ONCE, len(faces))
-        parts.append(encode_faces(crops, faces.subset(range(begin, end)).resident(), device=device))
-        progress(end, len(faces), "encoding")
+    with torch.inference_mode():
+        for begin in range(0, len(faces), 64):
+            end = min(begin + 64, len(faces))
+            x = faces.subset(range(begin, end)).resident().to(device).float().div_(127.5).sub_(1)
+            codes = crops.encoder(x.contiguous(memory_format=torch.channels_last))
+            parts.append(crops.mapping(codes.z_id).float().cpu().numpy())
+            progress(end, len(faces), "encoding")
     return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
 
 

@@ -45,6 +45,8 @@ class TrainingState:
         self.optimizer_g = _adam(model, rates, rates.lr)
         # R1 comes every n steps as a step of its own: lr·c and β^c with c = n/(n+1).
         self.optimizer_d = _adam(discriminator, rates, rates.lr_discriminator or rates.lr, own)
+        self.modules = {"model": model, "discriminator": discriminator, "ema": self.ema.model}
+        self.optimizers = {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
         self.step = 0
         self.d_step = 0
         self.seconds = 0.0
@@ -61,12 +63,12 @@ class TrainingState:
         return (self.images + self.start_images) / 1000
 
     def set_learning_rate(self, factor: float) -> None:
-        for optimizer in (self.optimizer_g, self.optimizer_d):
+        for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        tensors = packed(self._modules(), self._optimizers()) | {"augment.sign_sum": self.augment.sign_sum}
+        tensors = packed(self.modules, self.optimizers) | {"augment.sign_sum": self.augment.sign_sum}
         counters = {"d_step": self.d_step, "seconds": self.seconds, "augment_sign_steps": self.augment.sign_steps}
         self._write(path, tensors, counters)
 
@@ -83,10 +85,16 @@ class TrainingState:
 
     def load(self, path: Path) -> None:
         tensors, header = load_tensors(path, kind=KIND)
-        counters = header["counters"]
-        self._require_same_run(path, header)
+        was, now, counters = header["config"], self.config.model_dump(mode="json"), header["counters"]
+        for name in ("optimizer.batch", "optimizer.accumulate", "seed"):
+            section, _, key = name.rpartition(".")
+            before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
+            if before != after:
+                raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
+        if self.data and header.get("data") and header["data"] != self.data:
+            raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
         try:
-            unpack(tensors, self._modules(), self._optimizers())
+            unpack(tensors, self.modules, self.optimizers)
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use another --out folder") from None
         self.step, self.d_step = counters["step"], counters["d_step"]
@@ -98,7 +106,7 @@ class TrainingState:
         """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh."""
         tensors, header = load_tensors(path, kind=KIND)
         try:
-            for name, module in self._modules().items():
+            for name, module in self.modules.items():
                 module.load_state_dict(below(tensors, name) or below(tensors, "model"))
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
@@ -106,22 +114,6 @@ class TrainingState:
         self.augment.p = counters["augment_p"]
         batch = header["config"]["optimizer"]["batch"]
         self.start_images = counters["start_images"] + counters["step"] * batch
-
-    def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        was, now = header["config"], self.config.model_dump(mode="json")
-        for name in ("optimizer.batch", "optimizer.accumulate", "seed"):
-            section, _, key = name.rpartition(".")
-            before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
-            if before != after:
-                raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
-        if self.data and header.get("data") and header["data"] != self.data:
-            raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
-
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
-
-    def _modules(self) -> dict[str, nn.Module]:
-        return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
 
 
 def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -196,12 +188,11 @@ class Augment:
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
         self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
-        if self.sign_steps < self.config.interval:
-            return
-        direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
-        step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
-        self.p = min(max(self.p + step, 0.0), self.config.max_p)
-        self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
+        if self.sign_steps == self.config.interval:
+            direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
+            step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
+            self.p = min(max(self.p + step, 0.0), self.config.max_p)
+            self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
 
     def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
         if not self.config.adaptive or not self.p > 0:

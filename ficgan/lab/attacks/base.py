@@ -92,7 +92,6 @@ def reverser_of(text: str) -> Reverser:
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class MeanFace(Reverser):
     """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
 
@@ -109,7 +108,6 @@ class MeanFace(Reverser):
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
     """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 

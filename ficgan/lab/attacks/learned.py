@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from ficgan.anonymizers import Faces
+from ficgan.anonymizers.cloak import ssim
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks import base, networks
@@ -158,7 +159,6 @@ class Learned(base.Reverser):
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class AutoEncoder(Learned):
     """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B)."""
 
@@ -173,11 +173,13 @@ class AutoEncoder(Learned):
         return networks.AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        return LossLearner(network, networks.ssim_loss, self.lr, rate=networks.plateau)
+        def loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
+            return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
+
+        return LossLearner(network, loss, self.lr, rate=networks.plateau)
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
@@ -198,7 +200,6 @@ class ThesisAutoEncoder(Learned):
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class Pix2Pix(Learned):
     """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2)."""
 
@@ -222,14 +223,13 @@ class Pix2Pix(Learned):
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         # As many as leave more than one patch in an image: 3 from 128 pixels on (70×70).
         halvings = 3 if self.size >= 128 else 2 if self.size >= 64 else 1
-        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr)
+        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr, self.epochs)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         return network(seen, seeds)
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class Trained(base.Reverser):
     """An attacker that was trained before, by its file; it learns nothing more."""
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torchvision import models
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
 from ficgan.errors import Progress, unheard
 from ficgan.faces import ARCFACE_POINTS
@@ -48,11 +47,6 @@ class AutoEncoderNetwork(nn.Module):
             x = F.leaky_relu(self.linear(x.flatten(1))).view(-1, self.features, self.side, self.side)
         x = F.leaky_relu(self.up1(x))
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
-
-
-def ssim_loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
-    """100·(1 − SSIM) (Fantômas, appendix B)."""
-    return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
 
 
 def plateau(factor: float, done: int, stale: int) -> float:
@@ -164,10 +158,11 @@ def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor) -> tuple[Tensor, 
 class Pix2PixLearner(Learner):
     """Adam, β = (.5, .999); the rate falls linearly to 0 in the second half (Isola et al. 2017, §3.3, §6.2)."""
 
-    def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
+    def __init__(self, network: nn.Module, judge: nn.Module, lr: float, epochs: int) -> None:
         modules, on_gpu = {"network": network, "discriminator": judge}, next(network.parameters()).is_cuda
         adam = partial(torch.optim.Adam, lr=lr, betas=(0.5, 0.999), fused=on_gpu)
-        super().__init__(modules, {name: adam(module.parameters()) for name, module in modules.items()})
+        adams = {name: adam(module.parameters()) for name, module in modules.items()}
+        super().__init__(modules, adams, lambda last, done, stale: min(1.0, 2 * (1 - done / epochs)))
         self.network, self.judge = network, judge
 
     def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
@@ -182,9 +177,6 @@ class Pix2PixLearner(Learner):
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return F.l1_loss(self.network(seen), clear)
-
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return min(1.0, 2 * (1 - done / epochs))
 
 
 def _initialise(module: nn.Module) -> None:

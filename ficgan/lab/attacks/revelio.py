@@ -242,7 +242,6 @@ Which = Literal["attention", "all"]
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class Revelio(Learned):
     """A U-Net learns to denoise a guess at the face, the anonymised one beside it (Revelio, §4.2; SR3; Palette).
 

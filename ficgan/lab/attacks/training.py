@@ -29,6 +29,7 @@ KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY = 300.0  # Seconds between two states; those of a GPU's attackers take half a minute to be written
 _RESERVED = 1000  # Seeds of the steps differ by this many from those of the weights
+NextRate = Callable[[float, int, int], float]  # From the last factor, the epochs done, and epochs since the least loss
 
 
 def minimise(
@@ -72,8 +73,11 @@ class Learner(ABC):
     precision = "float32"
     team: Any = None  # The processes that share each batch, see `ficgan.training.Team`; None: this one alone
 
-    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer], rate: NextRate | None = None
+    ) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
+        self.next_rate = rate or (lambda last, *_: last)
         for group in self._groups():
             group.setdefault("base_lr", group["lr"])
 
@@ -94,10 +98,6 @@ class Learner(ABC):
     def loss(self, seen: Any, wanted: Any) -> Tensor:
         """Mean loss of a batch, by which the best epoch is chosen on people held out; no gradients there."""
 
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        """The rate's next factor, from the last one, the epochs done of all, and epochs since the least loss."""
-        return factor
-
     def descend(self, optimizer: str, loss: Tensor) -> None:
         """One step of an optimiser down a loss."""
         self.optimizers[optimizer].zero_grad(set_to_none=True)
@@ -112,10 +112,7 @@ class Learner(ABC):
 
 
 class LossLearner(Learner):
-    """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted.
-
-    `rate` gives the next factor of the rate from the last one, the epochs done, and epochs since the least loss.
-    """
+    """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted."""
 
     def __init__(
         self,
@@ -125,11 +122,11 @@ class LossLearner(Learner):
         optimizer: Optimizer | None = None,
         *,
         dtype: torch.dtype = torch.float32,
-        rate: Callable[[float, int, int], float] = lambda factor, done, stale: factor,
+        rate: NextRate | None = None,
     ) -> None:
         optimizer = optimizer or torch.optim.Adam(network.parameters(), lr, fused=True)
-        super().__init__({"network": network}, {"adam": optimizer})
-        self.network, self._loss, self._rate = network, loss, rate
+        super().__init__({"network": network}, {"adam": optimizer}, rate)
+        self.network, self._loss = network, loss
         self.precision = str(dtype).removeprefix("torch.")
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
@@ -144,9 +141,6 @@ class LossLearner(Learner):
         dtype = getattr(torch, self.precision)
         with torch.autocast(next(network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
             return self._loss(network, seen, wanted)
-
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return self._rate(factor, done, stale)
 
 
 class Batches(ABC):
@@ -201,6 +195,10 @@ class TrainingLoop:
         self._losses: list[dict[str, Tensor]] = []
         self._whole = True
         self.team = learner.team or Team("cpu")
+        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in learner.optimizers.items()}
+        self._parts = {f"module.{name}": module for name, module in learner.modules.items()}, optimizers
+        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in learner.optimizers.items()}
+        self._parts = {f"module.{name}": module for name, module in learner.modules.items()}, optimizers
 
     @property
     def epoch(self) -> int:
@@ -268,7 +266,7 @@ class TrainingLoop:
             if loss is not None:
                 self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
-        self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
+        self.at.factor = self.learner.next_rate(self.at.factor, self.epoch, stale)
         self.learner.set_rate(self.at.factor)
         if self.plan.patience and stale >= self.plan.patience:
             self.ended = f"no better loss for {stale} epochs"
@@ -307,7 +305,7 @@ class TrainingLoop:
         if self.state is None or not first_process():
             return
         self._check()
-        tensors = packed(*self._parts()) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
+        tensors = packed(*self._parts) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
         header = {"plan": self.plan.key, "counters": asdict(self.at), "precision": self.learner.precision}
         save_tensors(self.state, tensors, header, kind=KIND)
 
@@ -318,16 +316,12 @@ class TrainingLoop:
         tensors, header = load_tensors(path, kind=KIND)
         if header["plan"] != self.plan.key:
             raise FicganError(f"{path} is of a training on other data or with other settings; use another folder")
-        unpack(tensors, *self._parts())
+        unpack(tensors, *self._parts)
         self.learner.precision = header["precision"]
         self.at = Counters(**header["counters"])
         self.learner.set_rate(self.at.factor)
         device = next(self.learner.result.parameters()).device
         self.kept = {key: value.to(device) for key, value in below(tensors, "kept").items()} or None
-
-    def _parts(self) -> tuple[dict[str, nn.Module], dict[str, Optimizer]]:
-        modules, optimizers = self.learner.modules.items(), self.learner.optimizers.items()
-        return {f"module.{k}": v for k, v in modules}, {f"optimizer.{k}": v for k, v in optimizers}
 
 
 class PairBatches(Batches):
