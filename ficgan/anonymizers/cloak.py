@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.arrays import blocks
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.crops import Alignment, similarity
@@ -61,10 +62,9 @@ class Fawkes(Anonymizer):
 
         verifiers = load_verifiers(self.verifier, faces.images.shape[1], resolve_device(self.device))
         out = np.empty_like(faces.images)
-        for start in range(0, len(faces), _BATCH):
-            rows = np.arange(start, min(start + _BATCH, len(faces)))
+        for part in blocks(len(faces), _BATCH):
             with torch.inference_mode(False), torch.enable_grad():
-                out[rows] = self._cloaked(faces.take(rows), verifiers)
+                out[part] = self._cloaked(faces.take(np.arange(len(faces))[part]), verifiers)
         return out
 
     def _cloaked(self, faces: Faces, verifiers: list[Verifier]) -> Images:

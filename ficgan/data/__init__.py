@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from ficgan.arrays import blocks
 from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS
 
@@ -322,8 +323,8 @@ class FaceData:
         """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM."""
         images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
         with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
-            for begin in range(0, len(self), 256):
-                for index, image in enumerate(pool.map(self.load, range(begin, min(begin + 256, len(self)))), begin):
+            for part in blocks(len(self), 256):
+                for index, image in enumerate(pool.map(self.load, range(part.start, part.stop)), part.start):
                     images[index] = image
         return images
 
@@ -395,17 +396,14 @@ def decode_rgb(blob: Blob) -> Image.Image:
             with Image.open(io.BytesIO(blob.read())) as file:
                 if file.width * file.height > MAX_PIXELS:
                     raise InputError(f"{blob.where} has more than {MAX_PIXELS / 1e6:g} megapixels; scale it down.")
-                return _to_rgb(ImageOps.exif_transpose(file))
+                image = ImageOps.exif_transpose(file)
+                if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip at 255 instead of scaling
+                    image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
+                return image.convert("RGB")
     except (InputError, MemoryError):
         raise
     except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
         raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip at 255 instead of scaling
-        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
-    return image.convert("RGB")
 
 
 def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:

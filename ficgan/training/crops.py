@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from ficgan import losses
+from ficgan.arrays import blocks
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.errors import Progress, unheard
@@ -176,8 +177,7 @@ def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) 
         if not path.exists():
             with atomic_write(path) as file:
                 write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-                for begin in range(0, len(faces), CHUNK):
-                    end = min(begin + CHUNK, len(faces))
-                    file.write(faces.subset(range(begin, end)).resident().numpy().data)
-                    progress(end, len(faces), "decoding images")
+                for part in blocks(len(faces), CHUNK):
+                    file.write(faces.subset(range(part.start, part.stop)).resident().numpy().data)
+                    progress(part.stop, len(faces), "decoding images")
     return np.load(path, mmap_mode="r")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from ficgan import losses
-from ficgan.arrays import ridge, to_pixels
+from ficgan.arrays import blocks, ridge, to_pixels
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
@@ -191,8 +191,8 @@ class FrameTask(TrainingTask):
         if self.config.loss.code and untrained:
             self._fit(untrained, progress)
         with torch.no_grad():
-            for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                rows = self.rows[begin : begin + 64]
+            for part in blocks(min(self.memory.size, len(self.rows)), 64):
+                rows = self.rows[part]
                 z_id = models[-1].encode(self.mixes.picture(self.set.textures[rows]), self.mixes.identity(rows))
                 self._remember(rows, models[-1].mapping(z_id))
 
@@ -201,14 +201,14 @@ class FrameTask(TrainingTask):
         """Ridge regression of what V sees on small copies of the textures: E's part of the code at the start."""
         size = readers[0].weight.shape[1] + 1
         both = torch.zeros(size, size + len(readers[0].bias), dtype=torch.float64)
-        for begin in range(0, len(self.rows), 256):
-            rows = self.rows[begin : begin + 256]
+        for part in blocks(len(self.rows), 256):
+            rows = self.rows[part]
             look = F.pad(
                 even_look(self.mixes.picture(self.set.textures[rows])).cpu(), (0, 1), value=1.0
             )  # a column for the bias
             wanted = self.losses.seen(torch.from_numpy(self.set.identity[rows]).to(self.device)).cpu()
             both += look.T.double() @ torch.cat([look, wanted], 1).double()
-            progress(min(begin + 256, len(self.rows)), len(self.rows), "fitting the encoder's linear part")
+            progress(part.stop, len(self.rows), "fitting the encoder's linear part")
         square, product = both.split([size, both.shape[1] - size], 1)
         penalty = _RIDGE * square.diagonal().mean() * torch.eye(size, dtype=torch.float64)
         found = torch.linalg.solve(square + penalty, product).T.float().to(self.device)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ficgan.arrays import ModelInfo, file_header
+from ficgan.arrays import ModelInfo, blocks, file_header
 from ficgan.data import FaceData, check_alignment
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
@@ -94,10 +94,10 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         images[row], textures[row] = image, texture
         progress(row + 1, count, "reading faces")
     with torch.no_grad():
-        for begin in range(0, count, 64):
-            x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
+        for part in blocks(count, 64):
+            x = torch.from_numpy(np.asarray(images[part])).permute(0, 3, 1, 2)
             kept["identity"].append(verify(x.float() / 127.5 - 1).numpy().astype(np.float32))
-            progress(min(begin + 64, count), count, "reading identities")
+            progress(part.stop, count, "reading identities")
     for name, parts in kept.items():
         np.save(folder / f"{name}.npy", np.concatenate(parts))
     np.save(folder / "rows.npy", clear)
@@ -397,12 +397,11 @@ def build_bank(
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
     with torch.inference_mode():
-        for begin in range(0, len(faces), 64):
-            end = min(begin + 64, len(faces))
-            x = faces.subset(range(begin, end)).resident().to(device).float().div_(127.5).sub_(1)
+        for part in blocks(len(faces), 64):
+            x = faces.subset(range(part.start, part.stop)).resident().to(device).float().div_(127.5).sub_(1)
             codes = crops.encoder(x.contiguous(memory_format=torch.channels_last))
             parts.append(crops.mapping(codes.z_id).float().cpu().numpy())
-            progress(end, len(faces), "encoding")
+            progress(part.stop, len(faces), "encoding")
     return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
 
 

@@ -132,10 +132,10 @@ def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np
     return out
 
 
-def seed_of(seed: int, name: str, candidate: int) -> int:
+def seed_of(*key: object) -> int:
     """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
-    text = f"{seed}\0{name}\0{candidate}".encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1  # torch's seeds are signed
+    digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1  # torch's seeds are signed
 
 
 def resized(images: Images, side: int) -> Images:

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ficgan.anonymizers import Faces, GaussianBlur, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
-from ficgan.arrays import luminance
+from ficgan.arrays import blocks, luminance
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import base
 from ficgan.lab.attacks.base import BLURS, FROM_PAIRS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits
@@ -82,8 +82,7 @@ def multiplied(planes: Float, gain: NDArray[np.floating]) -> Float:
 def filtered(images: Images, gain: NDArray[np.floating]) -> Float:
     """Images [N,S,S,3] filtered by a gain per frequency [S,S]: [N,S,S,3] grey levels, not clipped."""
     out = np.empty(images.shape, np.float32)
-    for start in range(0, len(images), 64):
-        part = slice(start, start + 64)
+    for part in blocks(len(images), 64):
         out[part] = np.moveaxis(multiplied(np.moveaxis(images[part], 3, 1).astype(np.float32), gain), 1, 3)
     return out
 

@@ -21,7 +21,7 @@ from ficgan.anonymizers.cloak import ssim
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks import base, networks
-from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop, TrainingPlan
+from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop
 from ficgan.models import load_tensors, save_tensors
 from ficgan.registry import param
 from ficgan.training import Team
@@ -91,9 +91,9 @@ class Learned(base.Reverser):
         learner, batches = self.learner(network, device), PairBatches(pairs, self, team)
         learner.team = team
         team.share(learner.modules.values())
-        plan = TrainingPlan(self.name, key, self.epochs, self.seed, self.minutes, self.patience)
-        state = None if workspace is None else workspace / STATE
-        loop = TrainingLoop(learner, batches, plan, state, workspace if team.first else None)
+        state, stats = None if workspace is None else workspace / STATE, workspace if team.first else None
+        settings = self.epochs, state, stats, self.seed, self.minutes, self.patience
+        loop = TrainingLoop(learner, batches, self.name, key, *settings)
         loop.run(progress if team.first else None)
         network = copy.deepcopy(learner.result)
         if loop.kept is not None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
+from ficgan.arrays import blocks
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks import base
 from ficgan.lab.attacks.base import BLURS, FROM_PAIRS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits
@@ -92,8 +93,7 @@ class Wavelet(Reverser):
         unit = 2**levels
         margin = min(unit, size - 1)
         pad, inside = (margin, -(-(size + 2 * margin) // unit) * unit - size - margin), slice(margin, margin + size)
-        for start in range(0, len(faces), 32):
-            part = slice(start, start + 32)
+        for part in blocks(len(faces), 32):
             planes = np.moveaxis(faces.images[part], 3, 1).astype(np.float32)
             bands = _shrunk(np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric"), levels)
             out[part] = nearest_grey(np.moveaxis(bands[..., inside, inside], 1, 3))

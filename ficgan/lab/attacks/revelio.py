@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
+from ficgan.arrays import blocks
 from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, Pairs, ReverserTraits, resized, to_tensor
@@ -28,8 +29,6 @@ from ficgan.registry import param
 
 # -- the diffusion -----------------------------------------------------------------------------------------------------
 
-# (y_t [B,3,S,S], x [B,3,S,S], √γ_t [1]) → what it predicts, [B,3,S,S]
-Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
 _FREQUENCY = 5000.0  # The noise level √γ in [0, 1] enters as sines of 5000 times it (WaveGrad, §3.2; SR3, §2.4)
 
 
@@ -221,8 +220,13 @@ def scheduler_of(sampler: Sampler) -> tuple[Any, dict[str, Any]]:
 
 
 @torch.no_grad()
-def sample(denoise: Denoise, seen: Tensor, sampler: Sampler, seeds: Sequence[int]) -> Tensor:
-    """A candidate for each anonymised face `seen` [B,3,S,S] in [−1, 1], drawn by its seed: the same shape and range."""
+def sample(
+    denoise: Callable[[Tensor, Tensor, Tensor], Tensor], seen: Tensor, sampler: Sampler, seeds: Sequence[int]
+) -> Tensor:
+    """A candidate for each anonymised face `seen` [B,3,S,S] in [−1, 1], drawn by its seed: the same shape and range.
+
+    `denoise` predicts [B,3,S,S] from y_t and x of that shape, and √γ_t [1].
+    """
     from diffusers.utils.torch_utils import randn_tensor
 
     scheduler, more = scheduler_of(sampler)
@@ -235,8 +239,6 @@ def sample(denoise: Denoise, seen: Tensor, sampler: Sampler, seeds: Sequence[int
         y = scheduler.step(answer, t, y, generator=streams, **more).prev_sample
     return y
 
-
-Which = Literal["attention", "all"]
 
 # -- the attacker ------------------------------------------------------------------------------------------------------
 
@@ -298,7 +300,13 @@ class Revelio(Learned):
 
 
 def fine_tune(
-    attacker: Revelio, pairs: Pairs, *, steps: int, lr: float, which: Which = "attention", seed: int = 0
+    attacker: Revelio,
+    pairs: Pairs,
+    *,
+    steps: int,
+    lr: float,
+    which: Literal["attention", "all"] = "attention",
+    seed: int = 0,
 ) -> Revelio:
     """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
 
@@ -366,9 +374,7 @@ def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], met
     if metric == "cosine":  # half the squared distance of unit vectors
         rows, gallery = (x / np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-30) for x in (rows, gallery))
     winners, distances = np.empty(read.shape, np.int64), np.empty(read.shape)
-    step = max(1, _BLOCK // (read.shape[1] * len(gallery)))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in blocks(len(rows), max(1, _BLOCK // (read.shape[1] * len(gallery)))):
         flat = rows[part].reshape(-1, rows.shape[2])
         table = cdist(flat, gallery) if metric == "euclidean" else cdist(flat, gallery, "sqeuclidean") / 2
         table = table.reshape(-1, read.shape[1], len(gallery))

@@ -158,18 +158,6 @@ class Batches(ABC):
         return iter(())
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits."""
-
-    name: str  # In messages
-    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
-    epochs: int
-    seed: int = 0
-    minutes: float = 0.0
-    patience: int = 0
-
-
 @dataclass
 class Counters:
     """How far a training has come: steps, seconds, the least loss on the people held out and its epoch, the rate."""
@@ -181,24 +169,31 @@ class Counters:
     factor: float = 1.0
 
 
+@dataclass
 class TrainingLoop:
-    """A training of a learner on batches; `state` is the file from which it resumes, `stats` a folder for figures."""
+    """A training of a learner on batches; `minutes` and `patience` of 0 are no limits."""
 
-    def __init__(
-        self, learner: Learner, batches: Batches, plan: TrainingPlan, state: Path | None, stats: Path | None = None
-    ) -> None:
-        self.learner, self.batches, self.plan, self.state, self.stats = learner, batches, plan, state, stats
+    learner: Learner
+    batches: Batches
+    name: str  # In messages
+    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
+    epochs: int
+    state: Path | None  # The file from which it resumes
+    stats: Path | None = None  # A folder for figures
+    seed: int = 0
+    minutes: float = 0.0
+    patience: int = 0  # Epochs without a better loss
+
+    def __post_init__(self) -> None:
         self.at = Counters()
         self.kept: dict[str, Tensor] | None = None
         self.ended = ""
         self.reporter: Any = None
         self._losses: list[dict[str, Tensor]] = []
         self._whole = True
-        self.team = learner.team or Team("cpu")
-        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in learner.optimizers.items()}
-        self._parts = {f"module.{name}": module for name, module in learner.modules.items()}, optimizers
-        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in learner.optimizers.items()}
-        self._parts = {f"module.{name}": module for name, module in learner.modules.items()}, optimizers
+        self.team = self.learner.team or Team("cpu")
+        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in self.learner.optimizers.items()}
+        self._parts = {f"module.{name}": module for name, module in self.learner.modules.items()}, optimizers
 
     @property
     def epoch(self) -> int:
@@ -214,7 +209,7 @@ class TrainingLoop:
         if self.state is not None:
             self._resume(self.state)
         if self.stats is not None:
-            total = self.plan.epochs * self.batches.steps * self.batches.batch
+            total = self.epochs * self.batches.steps * self.batches.batch
             self.reporter = Reporter(self.stats, total, self.images, progress="none")
         try:
             with stop_asked() as asked, torch.random.fork_rng(devices):
@@ -228,12 +223,12 @@ class TrainingLoop:
                 self.reporter.close()
 
     def _steps(self, asked: Any, progress: Progress | None) -> None:
-        plan, steps, total = self.plan, self.batches.steps, self.plan.epochs * self.batches.steps
+        steps, total = self.batches.steps, self.epochs * self.batches.steps
         saved = time.monotonic()
         began, reported = saved - self.at.seconds, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
-                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
+                torch.manual_seed(self.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
                 self._whole = False  # a second Ctrl-C may come within the step, and half of one is not worth keeping
                 self._losses.append(self.learner.step(*batch, self.images))
                 self.at.step += 1
@@ -242,7 +237,7 @@ class TrainingLoop:
                     self.reporter.advance(self.batches.batch)
                 now = time.monotonic()
                 self.at.seconds = now - began
-                over = self.team.any(0 < plan.minutes * 60 <= self.at.seconds)
+                over = self.team.any(0 < self.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
                 if self.team.any(asked.is_set()):
@@ -252,7 +247,7 @@ class TrainingLoop:
                     saved = now
                 if progress and (self.at.step == total or now - reported >= REPORT_EVERY):
                     reported = now
-                    progress(self.at.step, total, f"training {plan.name}, epoch {min(self.epoch + 1, plan.epochs)}")
+                    progress(self.at.step, total, f"training {self.name}, epoch {min(self.epoch + 1, self.epochs)}")
                 if self.ended:
                     break
 
@@ -268,10 +263,10 @@ class TrainingLoop:
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.next_rate(self.at.factor, self.epoch, stale)
         self.learner.set_rate(self.at.factor)
-        if self.plan.patience and stale >= self.plan.patience:
+        if self.patience and stale >= self.patience:
             self.ended = f"no better loss for {stale} epochs"
         elif over:
-            self.ended = f"{self.plan.minutes:g} minutes were over"
+            self.ended = f"{self.minutes:g} minutes were over"
         if self.reporter:
             numbers |= {"lr_factor": self.at.factor, **({} if loss is None else {"held_out": loss})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
@@ -282,7 +277,7 @@ class TrainingLoop:
             numbers += [weight.detach().float().sum() for weight in module.parameters()]
         if anywhere(not all(bool(number.isfinite()) for number in numbers)):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
-            raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
+            raise FicganError(f"{self.name} ran into a loss that is not finite; lower lr{hint}")
 
     def _held_out_loss(self) -> float | None:
         total, count, modules = 0.0, 0, self.learner.modules
@@ -291,7 +286,7 @@ class TrainingLoop:
             module.eval()
         with torch.no_grad():
             for batch in self.batches.held_out():
-                torch.manual_seed(self.plan.seed + count + 1)  # the same noise every time, or losses cannot compare
+                torch.manual_seed(self.seed + count + 1)  # the same noise every time, or losses cannot compare
                 total += float(self.learner.loss(*batch)) * len(batch[0])
                 count += len(batch[0])
         for name, module in modules.items():
@@ -306,7 +301,7 @@ class TrainingLoop:
             return
         self._check()
         tensors = packed(*self._parts) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
-        header = {"plan": self.plan.key, "counters": asdict(self.at), "precision": self.learner.precision}
+        header = {"plan": self.key, "counters": asdict(self.at), "precision": self.learner.precision}
         save_tensors(self.state, tensors, header, kind=KIND)
 
     def _resume(self, path: Path) -> None:
@@ -314,7 +309,7 @@ class TrainingLoop:
         if not path.exists():
             return
         tensors, header = load_tensors(path, kind=KIND)
-        if header["plan"] != self.plan.key:
+        if header["plan"] != self.key:
             raise FicganError(f"{path} is of a training on other data or with other settings; use another folder")
         unpack(tensors, *self._parts)
         self.learner.precision = header["precision"]
