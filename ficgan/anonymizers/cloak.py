@@ -1,7 +1,4 @@
-"""Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
-
-It gives no anonymity: people, and other recognisers, still know the face.
-"""
+"""Fawkes: a cloak that hardly shows and misleads given recognisers; people, and other recognisers, know the face."""
 
 from __future__ import annotations
 
@@ -194,10 +191,7 @@ class VerifierView:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side.
-
-    A path alone is of the kind that its suffix names.
-    """
+    """The verifiers of "onnx:PATH+sphereface20:PATH" for crops of a side; a path alone is of its suffix's kind."""
     kinds = {".onnx": "onnx:", ".safetensors": "sphereface20:"}
     specs = []
     for spec in map(str.strip, text.split("+")):

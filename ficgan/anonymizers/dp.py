@@ -50,10 +50,7 @@ class DPPix(PerImage):
 
 @ANONYMIZERS.add
 class DPSnow(PerImage):
-    """An exact fraction of the pixels becomes grey (127); the fraction kept is the δ of (0, δ)-differential privacy.
-
-    John et al., Let It Snow, ETRA 2020.
-    """
+    """An exact fraction of the pixels becomes grey (127); that kept is δ of (0, δ)-privacy (John et al., ETRA 2020)."""
 
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = variant()

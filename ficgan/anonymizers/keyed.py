@@ -37,10 +37,7 @@ class _Permutation(Anonymizer):
 
 @ANONYMIZERS.add
 class BlockPermutation(_Permutation):
-    """Square blocks of the crop change places; what is left beside the last whole block stays (Fantômas, §6.1.1).
-
-    n blocks have (n − 1)! cycles, so 4 blocks have 6, and a wrong key may be right.
-    """
+    """Whole square blocks change places (Fantômas, §6.1.1): n have (n − 1)! cycles, of 4 a wrong key may be right."""
 
     block: int = param(32, "side of a block, pixels", low=1, high=4096)
     key: str = param("", "secret of the permutation; without one it is public", secret=True)
@@ -158,10 +155,7 @@ class KRtio(Anonymizer):
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops from anonymised ones under their names, with the same key and overlays.
-
-        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless.
-        """
+        """The source crops, by the same names, key and overlays, within ⌊.5/α + .5⌋ grey levels of lossless files."""
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)

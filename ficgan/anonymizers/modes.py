@@ -188,10 +188,7 @@ def is_fitted(anonymizer: Anonymizer) -> bool:
 def cover(
     anonymizer: Anonymizer, image: Images, face: Face, *, name: str, mask_scale: float = 1.0, stepped: bool = False
 ) -> Paste:
-    """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
-
-    What is drawn depends on `name`. `mask_scale`, `stepped`: see `square`.
-    """
+    """A photo [H,W,3] uint8 with one face anonymised by draws of `name`; bit-identical where the mask is 0."""
     kind = placement(anonymizer)
     if kind == "scene":
         return cover_all(anonymizer, image, [face], mask_scale=mask_scale)

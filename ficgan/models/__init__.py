@@ -1,8 +1,4 @@
-"""The networks of FICGAN and their checkpoints: safetensors weights with a JSON header, never a pickle.
-
-The header has everything needed to rebuild the model and to account for it. For use constants are folded, styles stand
-apart from synthesis, and there is one precision and optional compilation.
-"""
+"""The networks of FICGAN and their checkpoints: safetensors weights with a JSON header that rebuilds the model."""
 
 from __future__ import annotations
 
@@ -94,10 +90,9 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
-    The gains of weights, activations and residual sums and the kernel norms of demodulation are computed once. What
-    depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a face which keeps its w
-    over a film has its styles computed once. `dtype` is of features and convolution weights; the mapping network and
-    the styles stay in float32.
+    Gains and kernel norms are computed once. What depends on w alone (`styles`) is apart from what depends on the
+    picture (`synthesise`): a face that keeps its w over a film has its styles computed once. `dtype` is of features and
+    convolution weights; the mapping network and the styles stay in float32.
     """
 
     def __init__(self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:

@@ -1,8 +1,4 @@
-"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md).
-
-What was read of the data is in `images-*.npy` (large sets of crops) or `faces/` (the frame). The same command again
-resumes the run.
-"""
+"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Faces as training in the frame sees them: read once and kept, mixed as they are published, warped with gradients.
-
-And what kinds show; and identity banks, the people of a set as a model reads their faces.
-"""
+"""Faces as training in the frame sees them: read once, mixed as published, warped with gradients; kinds; banks."""
 
 from __future__ import annotations
 
@@ -231,10 +228,7 @@ OWN, OTHERS = 3, 2  # faces that are made in, and for each of them the draws of 
 
 
 def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unheard) -> Showing | None:
-    """How new faces of a bank without it show their kind, from faces made in the places of some of a set, 128².
-
-    None where the bank does not know its people's kinds, or too few of the faces are clear.
-    """
+    """How a bank's new faces show their kind, by faces made in a 128² set; None: unknown kinds, or few clear faces."""
     known = model.bank.kinds
     if known is None:
         return None
@@ -408,10 +402,7 @@ def build_bank(
 def save_bank(
     out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: NDArray[np.int64]
 ) -> IdentityBank:
-    """One code per person of a set, in a file that says where they come from.
-
-    `codes` [N,D] are what the model `checkpoint` reads in the images at `rows` [N].
-    """
+    """One code per person of a set, by `codes` [N,D] that the model `checkpoint` reads in the images at `rows` [N]."""
     info = ModelInfo.of(checkpoint)
     if not licence and faces.fingerprint == info.data.get("fingerprint"):
         licence = info.data.get("licence", "")
@@ -429,10 +420,7 @@ def save_bank(
 def with_showing(
     bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData, progress: Progress = unheard
 ) -> IdentityBank:
-    """The bank of a model in the frame with how its new faces show their kind, written to `out`.
-
-    The bank itself where it does not know kinds, or too few faces are clear.
-    """
+    """The bank with how new faces show their kind, written; the same for unknown kinds or few clear faces."""
     if bank.kinds is None:
         return bank
     model, config, _, network = load_appearance(checkpoint)

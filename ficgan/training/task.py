@@ -168,10 +168,7 @@ class TrainingTask(ABC):
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[Any, dict[str, Tensor]]:
-        """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
-
-        `rng` is the CPU generator of all that is random here.
-        """
+        """What D will judge of faces (int64 [B]), without graphs; batch means of all terms, `total` too; `rng`: CPU."""
 
     @abstractmethod
     def discriminator_loss(self, state: TrainingState, made: Any) -> dict[str, Tensor]:

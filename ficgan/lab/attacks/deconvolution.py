@@ -67,10 +67,7 @@ def areas(size: int) -> NDArray[np.float64]:
 
 
 def spectrum(planes: Float) -> Float:
-    """The cosine transform of the first kind, […,S,S] → as many coefficients, the constant one first.
-
-    Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
-    """
+    """Cosine transform I of […,S,S]: a symmetric blur with OpenCV's default border is a product there."""
     return fft.dctn(planes, type=1, axes=(-2, -1))
 
 
@@ -169,10 +166,7 @@ class Wiener(Reverser):
 
 @REVERSERS.add
 class WienerBlind(Reverser):
-    """Wiener's filter with blur and noise estimated of each picture (Orieux et al. 2010; Fantômas, §6.2.1).
-
-    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
-    """
+    """Wiener's filter, blur and noise of each picture likeliest of a grid (Orieux et al. 2010; Fantômas, §6.2.1)."""
 
     name = "wiener-blind"
     traits = ReverserTraits(

@@ -326,10 +326,7 @@ _FACES, _RATE = 64, 1e-3  # Ours: the paper does not say
 
 
 def additive_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor) -> Tensor:
-    """Cross-entropy of s·cos(θ + m) for the own class and s·cos θ for others (Deng et al. 2019, eq. 3).
-
-    Embeddings are [B,D], `weight` [P,D] has a row for each person, `people` [B] are numbers of rows.
-    """
+    """Cross-entropy of s·cos(θ + m), others s·cos θ (Deng et al. 2019, eq. 3); [B,D], weight [P,D], people [B]."""
     cosine = F.linear(F.normalize(embeddings), F.normalize(weight)).clamp(-1 + 1e-6, 1 - 1e-6)
     own = F.one_hot(people, len(weight)).bool()
     return F.cross_entropy(_SCALE * torch.where(own, torch.cos(torch.arccos(cosine) + _MARGIN), cosine), people)

@@ -1,7 +1,4 @@
-"""Revelio (Zhai et al.): a conditional diffusion that restores blurred faces, and names by several guesses.
-
-The U-Net and the schedulers are those of diffusers.
-"""
+"""Revelio (Zhai et al.): a conditional diffusion (diffusers) restores blurred faces; names by several guesses."""
 
 from __future__ import annotations
 
@@ -142,10 +139,7 @@ class UNet(nn.Module):
 
 
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
-    """Noise levels √γ for training: t uniform on 1…T, then √γ uniform within the step (SR3, §2.4).
-
-    `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one.
-    """
+    """Noise levels √γ for training: `spots` [B], uniform on [0, 1), choose a step t, and √γ within it (SR3, §2.4)."""
     roots = torch.from_numpy(np.sqrt(schedule.gammas)).to(spots.device)
     place = spots.double() * schedule.steps
     t = place.long().clamp(max=schedule.steps - 1)
@@ -165,12 +159,9 @@ def diffusion_loss(schedule: Schedule, predicts: str, network: nn.Module, seen: 
 
 
 class DiffusionLearner(LossLearner):
-    """The diffusion's loss under Adam; the running average of the weights is used in the end.
+    """The diffusion's loss under Adam; the running average of the weights is used in the end."""
 
-    A step keeps the share `keep` of the average, less at first.
-    """
-
-    keep = 0.9999
+    keep = 0.9999  # Share of the average that a step keeps; less at first
 
     def __init__(self, network: nn.Module, lr: float, schedule: Schedule, predicts: str, flip: bool = False) -> None:
         self.average, self.flip = copy.deepcopy(network).eval().requires_grad_(False), flip
@@ -308,10 +299,7 @@ def fine_tune(
     which: Literal["attention", "all"] = "attention",
     seed: int = 0,
 ) -> Revelio:
-    """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
-
-    `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).
-    """
+    """The attacker trained on, in its attention blocks (Revelio, §4.4) or whole (§6); the given one is unchanged."""
     network: Any = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
     for module in network.attention():
         module.requires_grad_(True)
