@@ -52,10 +52,7 @@ def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDAr
 
 def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
-    total = np.zeros(codes.shape[1], np.float64)
-    for part in rows(codes, index):
-        total += part.sum(0, dtype=np.float64)
-    return total / len(index)
+    return np.asarray(means_of(codes, [index])[0])
 
 
 def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:

@@ -100,9 +100,9 @@ class TrainingRun:
             self.state.load(out / STATE)
         elif start is not None:
             self.state.begin_from(Path(start))
-        team.share([self.state.model, self.state.discriminator, self.state.ema.model])
+        team.share([self.state.model, self.state.discriminator, self.state.averaged])
         out.mkdir(parents=True, exist_ok=True)
-        self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
+        self.task.prepare(out, [self.state.model, self.state.averaged], reading_lines(self.progress))
         count, batch = len(self.task), config.optimizer.batch
         self.sampler = ResumableSampler(count, batch, config.seed, rank=team.rank, world=team.world)
         self.total = round(config.schedule.total_kimg * 1000)
@@ -224,7 +224,7 @@ class TrainingRun:
                 state.augment.observe(team.average(torch.stack(signs).mean()), config.optimizer.batch, state.kimg)
 
         state.step += 1
-        state.ema.update(state.model, config.optimizer.batch, state.images)
+        state.average()
         if state.step % 16 == 0:
             self._require_finite()
 
@@ -256,7 +256,7 @@ class TrainingRun:
         self.state.judge = torch.compile(self.state.discriminator)
 
     def _save_model(self, *, grid: bool) -> None:
-        model, training = self.state.ema.model, self._record()
+        model, training = self.state.averaged, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
             self.state.save_start(self.out / START)

@@ -152,7 +152,12 @@ class Mixes:
         published = model.shape.publish(moment.read, numbers, bent, rim=config.rim)
         raw = np.concatenate([m.light for m in (moment, mixed)]) * model.light_sd + model.light_mean
         vectors = [model.moment_vector(m, faces.sharpness[rows]) for m in (moment, mixed)]
-        moves = self._moves(moment.read)
+        # The basis of the shape [B,I,468,2], posed as each source, with the rim held.
+        pose, basis = moment.read.pose, model.shape.basis
+        turn = (pose.scale[:, None, None] * pose.rotation)[:, :2]
+        turn = np.einsum("bij,bjk->bik", moment.read.upright[:, :, :2], turn).astype(np.float32)
+        posed = np.einsum("bik,snk->bsni", turn, basis) * (1 - config.rim * model.shape.rim)[None, None, :, None]
+        moves = np.asarray(posed, np.float32)
         share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
         source = faces.images[rows]
         return FrameBatch(
@@ -174,13 +179,6 @@ class Mixes:
     def identity(self, rows: NDArray[np.int64]) -> Tensor:
         faces = self.faces
         return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
-
-    def _moves(self, read: Readings) -> Floats:
-        """[B,I,468,2]: the basis of the shape, posed as each source, with the rim held."""
-        shape, pose = self.faces.model.shape, read.pose
-        turn = np.einsum("bij,bjk->bik", read.upright[:, :, :2], (pose.scale[:, None, None] * pose.rotation)[:, :2])
-        posed = np.einsum("bik,snk->bsni", turn.astype(np.float32), shape.basis)
-        return np.asarray(posed * (1 - self.config.rim * shape.rim)[None, None, :, None], np.float32)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
@@ -304,7 +302,10 @@ class TorchWarp:
                 # A mesh that is no number must not become an address: `grid_sample` on a CPU would crash.
                 move = self._solve(across, down, wanted - now).nan_to_num(0).clamp(-12, 12)
                 place = (place + move).clamp(-last, 2 * last)
-            across, down = self._slopes(upright, place)
+            # The derivatives of the bilinear interpolation by column and row, exactly.
+            field, cell = upright.movedim(3, 1), place.floor().clamp(0, self.size - 2)
+            across = self.sample(field.diff(dim=3), torch.stack([cell[..., 0], place[..., 1]], 3)).movedim(1, 3)
+            down = self.sample(field.diff(dim=2), torch.stack([place[..., 0], cell[..., 1]], 3)).movedim(1, 3)
         residual = wanted - self.sample(upright.movedim(3, 1), place).movedim(1, 3)
         near = residual.detach().norm(dim=3, keepdim=True) < _MISS
         there = near & ((place >= 0) & (place <= last)).all(3, keepdim=True)
@@ -322,13 +323,6 @@ class TorchWarp:
         (a, c), (b, d), (x, y) = across.unbind(-1), down.unbind(-1), wish.unbind(-1)
         area = (a * d - b * c).clamp_min(_LEAST * float(self.step.prod()))
         return torch.stack([d * x - b * y, a * y - c * x], -1) / area[..., None]
-
-    def _slopes(self, upright: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivatives [B,h,w,2] of the bilinear interpolation of [B,R,R,2] by column and row, exactly."""
-        field, cell = upright.movedim(3, 1), place.floor().clamp(0, self.size - 2)
-        across = self.sample(field.diff(dim=3), torch.stack([cell[..., 0], place[..., 1]], 3))
-        down = self.sample(field.diff(dim=2), torch.stack([place[..., 0], cell[..., 1]], 3))
-        return across.movedim(1, 3), down.movedim(1, 3)
 
 
 class Composite:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ficgan.arrays import to_pixels
-from ficgan.config import AugmentConfig, Config, EmaConfig, OptimizerConfig
+from ficgan.config import AugmentConfig, Config, OptimizerConfig
 from ficgan.errors import FicganError, Progress, unheard
 from ficgan.files import atomic_write
 from ficgan.models import load_tensors, save_tensors
@@ -39,13 +39,13 @@ class TrainingState:
         self.model: Any = model  # of the task's own kind
         self.discriminator: Any = discriminator
         self.judge: Callable[..., Any] = discriminator  # D as losses call it; a run may compile it
-        self.ema = Ema(model, config.ema)
+        self.averaged: Any = copy.deepcopy(model).eval().requires_grad_(False)
         self.augment = Augment(config.augment)
         rates, own = config.optimizer, config.loss.r1_interval / (config.loss.r1_interval + 1)
         self.optimizer_g = _adam(model, rates, rates.lr)
         # R1 comes every n steps as a step of its own: lr·c and β^c with c = n/(n+1).
         self.optimizer_d = _adam(discriminator, rates, rates.lr_discriminator or rates.lr, own)
-        self.modules = {"model": model, "discriminator": discriminator, "ema": self.ema.model}
+        self.modules = {"model": model, "discriminator": discriminator, "ema": self.averaged}
         self.optimizers = {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
         self.step = 0
         self.d_step = 0
@@ -67,6 +67,17 @@ class TrainingState:
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * factor
 
+    @torch.no_grad()
+    def average(self) -> None:
+        """Fold weights and buffers into their average after a step."""
+        config, half_life = self.config.ema, self.config.ema.half_life_kimg * 1000
+        if config.ramp > 0:
+            half_life = min(half_life, self.images * config.ramp)
+        keep = 0.5 ** (self.config.optimizer.batch / max(half_life, 1e-8))
+        averages, news = ([*one.parameters(), *one.buffers()] for one in (self.averaged, self.model))
+        for own, new in zip(averages, news, strict=True):
+            own.lerp_(new.detach(), 1 - keep)
+
     def save(self, path: Path) -> None:
         tensors = packed(self.modules, self.optimizers) | {"augment.sign_sum": self.augment.sign_sum}
         counters = {"d_step": self.d_step, "seconds": self.seconds, "augment_sign_steps": self.augment.sign_steps}
@@ -74,7 +85,7 @@ class TrainingState:
 
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
-        tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
+        tensors = packed({"model": self.averaged, "discriminator": self.discriminator}, {})
         halves = {name: value.half() for name, value in tensors.items()}
         self._write(path, {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}, {})
 
@@ -149,25 +160,6 @@ def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _adam(module: nn.Module, config: OptimizerConfig, lr: float, c: float = 1.0) -> torch.optim.Adam:
     group = {"params": list(module.parameters()), "lr": lr * c, "base_lr": lr * c}
     return torch.optim.Adam([group], betas=tuple(beta**c for beta in config.betas), eps=config.eps)
-
-
-class Ema:
-    """Averaged copy of a model, in evaluation mode."""
-
-    def __init__(self, model: nn.Module, config: EmaConfig) -> None:
-        self.config = config
-        self.model: Any = copy.deepcopy(model).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def update(self, model: nn.Module, batch: int, images: int) -> None:
-        """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
-        half_life = self.config.half_life_kimg * 1000
-        if self.config.ramp > 0:
-            half_life = min(half_life, images * self.config.ramp)
-        keep = 0.5 ** (batch / max(half_life, 1e-8))
-        averaged = [*self.model.parameters(), *self.model.buffers()]
-        for own, other in zip(averaged, [*model.parameters(), *model.buffers()], strict=True):
-            own.lerp_(other.detach(), 1 - keep)
 
 
 class Augment:

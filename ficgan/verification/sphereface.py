@@ -34,6 +34,7 @@ SPHEREFACE_POINTS: NDArray[np.float64] = np.array(
 )
 SPHEREFACE_POINTS.setflags(write=False)
 SPHEREFACE_SIZE = (112, 96)
+_MEAN, _SCALE = 127.5, 128.0
 
 
 class ResidualUnit(nn.Module):
@@ -137,9 +138,6 @@ def load_sphereface(path: Path) -> SphereFace20:
     return network.eval()
 
 
-_MEAN, _SCALE = 127.5, 128.0
-
-
 @dataclass(frozen=True)
 class VerifierTraining:
     """Numbers of a training run, the paper's where it gives them; `base`, `gamma`, `least` are of λ."""
@@ -236,12 +234,11 @@ class VerifierTrainer:
         self.step += 1
         return value
 
+    @torch.no_grad()
     def measure(self) -> Accuracy:
         """Same/different decisions on 3,000 pairs of held-out people."""
         self.network.eval()
-        with torch.no_grad():
-            chunks = self.test_rows.split(256)
-            embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in chunks])
+        embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in self.test_rows.split(256)])
         return verification_accuracy(embeddings, self.test_people, pairs=3000, seed=self.config.seed)
 
     def _input(self, rows: Tensor) -> Tensor:
@@ -330,7 +327,7 @@ def load_verifier(spec: str, *, alignment: Alignment, resolution: int, device: s
         points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
     else:
         network = load_sphereface(path)
-        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
+        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, _MEAN, _SCALE
     aligned = AlignedInput(alignment, resolution, points, size)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
     return verifier.to(device).to(memory_format=torch.channels_last)
