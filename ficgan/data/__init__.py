@@ -112,10 +112,8 @@ class Labels:
         rows = [full.get(name, row_of.get(PurePosixPath(name).name)) for name in names]
         missing = [name for name, row in zip(names, rows, strict=True) if row is None]
         if missing:
-            raise InputError(
-                f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
-                "add rows, or name only the data it describes."
-            )
+            what = f"{len(missing)} of {len(names)} images, such as {missing[0]}"
+            raise InputError(f"{source} has no single row for {what}; add rows, or name only the data it describes.")
         return self.take(np.array(rows, np.int64))
 
 
@@ -274,16 +272,12 @@ def list_blobs(path: Path) -> list[Blob]:
             blobs = [Blob(_clean(member.name), path, member.size, offset=member.offset_data) for member in members]
     except _DAMAGED as error:
         raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
-    images = [blob for blob in blobs if _is_image(blob.name)]
+    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
+    named = [(blob, Path(blob.name)) for blob in blobs if "__MACOSX" not in Path(blob.name).parts]
+    images = [b for b, path in named if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")]
     if not images:
         raise InputError(f"{path} holds no image; it needs files that end in {' '.join(sorted(IMAGE_SUFFIXES))}.")
     return images
-
-
-def _is_image(name: str) -> bool:
-    path = Path(name)
-    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and "__MACOSX" not in path.parts
 
 
 def _clean(name: str) -> str:
@@ -349,7 +343,14 @@ def open_faces(
     sources = [Path(path) for path in paths]
     if not sources:
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
-    named = _unique_names([(source, blob) for source in sources for blob in list_blobs(source)])
+    found = [(source, blob) for source in sources for blob in list_blobs(source)]
+    count = Counter(blob.name for _, blob in found)
+    # Where two sources share a name, both are prefixed by their source's.
+    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
+    named.sort(key=lambda pair: pair[0])
+    for (first, a), (second, b) in pairwise(named):
+        if first == second:
+            raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
     data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
     names = recorded(sources)
     if labels is not None:
@@ -406,17 +407,6 @@ def decode_rgb(blob: Blob) -> Image.Image:
         raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
 
 
-def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:
-    """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
-    count = Counter(blob.name for _, blob in found)
-    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
-    named.sort(key=lambda pair: pair[0])
-    for (first, a), (second, b) in pairwise(named):
-        if first == second:
-            raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
-    return named
-
-
 def alignment_name(alignment: Alignment) -> str:
     """`ffhq`, or `template(EYE_DISTANCE,EYE_Y)`; crops for the frame are the default template's."""
     if alignment.kind == "ffhq":
@@ -429,10 +419,8 @@ def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model
     wanted = alignment_name(alignment)
     if faces.alignment not in (None, wanted):
         option = wanted.replace("(", ":").removesuffix(")")
-        raise UsageError(
-            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; make the set anew with "
-            f"`ficgan align --alignment {option}`"
-        )
+        remedy = f"make the set anew with `ficgan align --alignment {option}`"
+        raise UsageError(f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; {remedy}")
 
 
 def recorded(sources: Iterable[Path]) -> set[str]:

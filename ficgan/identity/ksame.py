@@ -192,16 +192,11 @@ def k_same_layers(num_layers: int, layer: int | None, band: tuple[int, int] | No
     if band is not None:
         first, last = band
         if not 1 <= first <= last <= num_layers:
-            raise UsageError(
-                f"layers {first}-{last} do not exist: this checkpoint has L = {num_layers}; use 1-{num_layers}"
-            )
+            raise UsageError(f"layers {first}-{last} do not exist: L = {num_layers} here; use 1-{num_layers}")
         return first, last
     assert layer is not None
     if not 0 <= layer < num_layers:
-        raise UsageError(
-            f"layer {layer} is out of range: this checkpoint has L = {num_layers} style layers; "
-            f"use 0 (strongest) to {num_layers - 1}"
-        )
+        raise UsageError(f"layer {layer} is out of range: L = {num_layers}; use 0 (strongest) to {num_layers - 1}")
     return layer + 1, num_layers
 
 
@@ -210,9 +205,7 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     if isinstance(text, str):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text, re.ASCII)
         if not match:
-            raise UsageError(
-                f"layers {text!r} cannot be read; write first-last, such as 1-{num_layers} (L = {num_layers})"
-            )
+            raise UsageError(f"layers {text!r} cannot be read; write first-last, such as 1-{num_layers}")
         text = int(match[1]), int(match[2] or match[1])
     return k_same_layers(num_layers, None, (text[0], text[1]))
 

@@ -86,10 +86,8 @@ class TrainingRun:
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)
         if config.optimizer.batch % (rounds * team.world) or share < 2:
-            raise UsageError(
-                f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
-                "processes of at least 2 images each"
-            )
+            what = f"{rounds} rounds on {team.world} processes of at least 2 images each"
+            raise UsageError(f"optimizer.batch={config.optimizer.batch} does not split into {what}")
         kind = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
         # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state = TrainingState(config, team.device, kind.networks)

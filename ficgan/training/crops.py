@@ -40,15 +40,13 @@ class CropTask(TrainingTask):
         self.alignment = Alignment(**config.alignment.model_dump())
         self.verify = task.make_verify(config, self.alignment, self.device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        self.rows = np.arange(len(self.faces))
         self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
 
     @staticmethod
     def networks(config: Config) -> tuple[FICGAN, Discriminator]:
         return FICGAN(config.model), Discriminator(config.discriminator, config.model.resolution)
-
-    def __len__(self) -> int:
-        return len(self.faces)
 
     def prepare(self, out: Path, models: Sequence[FICGAN], progress: Progress = unheard) -> None:
         self.images = decoded_images(self.faces, out, progress)

@@ -138,9 +138,7 @@ class DetailTask(TrainingTask):
         self.model, self.frame, self.info, self.network = load_appearance(self.path)
         size, asked = self.model.size, config.model.resolution
         if asked != 2 * size:
-            raise UsageError(
-                f"model.resolution is {asked}, and {self.path} has textures of {size}²: set it to {2 * size}"
-            )
+            raise UsageError(f"model.resolution is {asked}, and textures of {self.path} are {size}²: give {2 * size}")
         self.bank = pretrained.path("bank") if detail.bank == "embedded" else Path(detail.bank)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
@@ -153,9 +151,6 @@ class DetailTask(TrainingTask):
     @staticmethod
     def networks(config: Config) -> tuple[DetailNetwork, DetailDiscriminator]:
         return DetailNetwork(config.model), DetailDiscriminator(config.discriminator, config.model.resolution)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], progress: Progress = unheard) -> None:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)

@@ -158,9 +158,6 @@ class FrameTask(TrainingTask):
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
         return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], progress: Progress = unheard) -> None:
         """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
         read = hashlib.sha256()  # of what reads faces: another network or other draws in the same file change nothing
@@ -203,9 +200,8 @@ class FrameTask(TrainingTask):
         both = torch.zeros(size, size + len(readers[0].bias), dtype=torch.float64)
         for part in blocks(len(self.rows), 256):
             rows = self.rows[part]
-            look = F.pad(
-                even_look(self.mixes.picture(self.set.textures[rows])).cpu(), (0, 1), value=1.0
-            )  # a column for the bias
+            look = even_look(self.mixes.picture(self.set.textures[rows])).cpu()
+            look = F.pad(look, (0, 1), value=1.0)  # a column for the bias
             wanted = self.losses.seen(torch.from_numpy(self.set.identity[rows]).to(self.device)).cpu()
             both += look.T.double() @ torch.cat([look, wanted], 1).double()
             progress(part.stop, len(self.rows), "fitting the encoder's linear part")

@@ -140,6 +140,7 @@ class TrainingTask(ABC):
     """
 
     faces: FaceData
+    rows: NDArray[np.int64]  # of the faces that are trained on
     verify: Verifier | None = None
 
     def __init__(
@@ -157,8 +158,8 @@ class TrainingTask(ABC):
     def networks(config: Config) -> tuple[nn.Module, nn.Module]:
         """What is trained, and its discriminator."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @abstractmethod
     def prepare(self, out: Path, models: Sequence[Any], progress: Progress = unheard) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar
 
@@ -52,8 +53,8 @@ class ReverserTraits:
 
     title: str
     source: str
-    knowledge: frozenset[Knowledge] = frozenset()  # "pairs" where it learns
-    against: frozenset[str] = frozenset()  # Anonymisers that it was made for; empty: any
+    knowledge: Set[Knowledge] = frozenset()  # "pairs" where it learns
+    against: Set[str] = frozenset()  # Anonymisers that it was made for; empty: any
     several: bool = False  # Whether it gives several candidates
 
 
@@ -112,7 +113,7 @@ class ExternalRestorer(Program, Reverser):
     """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 
     name = "external"
-    traits = ReverserTraits("External restorer", "the program's own", frozenset({"method"}))
+    traits = ReverserTraits("External restorer", "the program's own", {"method"})
     any_side = True
 
     def guess(self, faces: Faces) -> Images:

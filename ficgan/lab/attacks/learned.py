@@ -133,14 +133,8 @@ class Learned(base.Reverser):
         """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
         state = self.trained_network().state_dict()
         weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
-        header = {
-            "schema_version": SCHEMA,
-            "attacker": self.name,
-            "settings": self.settings(),
-            "training": self.record,
-            "about": dict(about or {}),
-        }
-        save_tensors(path, weights, header, kind=_KIND)
+        made = {"attacker": self.name, "settings": self.settings(), "training": self.record}
+        save_tensors(path, weights, {"schema_version": SCHEMA, **made, "about": dict(about or {})}, kind=_KIND)
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
         if n > 1 and not self.traits.several:
@@ -266,9 +260,8 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
         with torch.device("meta"):
             network = attacker.network()
         network = network.to_empty(device=resolve_device(device))
-        network.load_state_dict(
-            {key: part.float() if part.is_floating_point() else part for key, part in tensors.items()}
-        )
+        weights = {key: part.float() if part.is_floating_point() else part for key, part in tensors.items()}
+        network.load_state_dict(weights)
     except (KeyError, UsageError, RuntimeError) as error:
         raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
     return attacker.with_network(network, header["training"])

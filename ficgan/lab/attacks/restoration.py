@@ -131,9 +131,7 @@ class InterpolateGrey(Reverser):
     """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3)."""
 
     name = "interpolate-grey"
-    traits = ReverserTraits(
-        "Interpolation of grey pixels", "Fantômas, §6.2.3", frozenset({"method"}), against=frozenset({"dp-snow"})
-    )
+    traits = ReverserTraits("Interpolation of grey pixels", "Fantômas, §6.2.3", {"method"}, against={"dp-snow"})
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
     least: int = param(4, "neighbours that must be valid", low=1, high=8)
@@ -163,7 +161,7 @@ class LearnPermutation(Reverser):
 
     name = "learn-permutation"
     traits = ReverserTraits(
-        "Learnt permutation", "Fantômas, §6.2.3", FROM_PAIRS, frozenset({"block-permutation", "pixel-relocation"})
+        "Learnt permutation", "Fantômas, §6.2.3", FROM_PAIRS, {"block-permutation", "pixel-relocation"}
     )
 
     # [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it

@@ -26,6 +26,9 @@ from ficgan.registry import param
 
 # -- the diffusion -----------------------------------------------------------------------------------------------------
 
+# (y_t [B,3,S,S], x [B,3,S,S], √γ_t [1]) → what it predicts, [B,3,S,S]
+Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
+Which = Literal["attention", "all"]  # What is trained on further
 _FREQUENCY = 5000.0  # The noise level √γ in [0, 1] enters as sines of 5000 times it (WaveGrad, §3.2; SR3, §2.4)
 
 
@@ -211,13 +214,8 @@ def scheduler_of(sampler: Sampler) -> tuple[Any, dict[str, Any]]:
 
 
 @torch.no_grad()
-def sample(
-    denoise: Callable[[Tensor, Tensor, Tensor], Tensor], seen: Tensor, sampler: Sampler, seeds: Sequence[int]
-) -> Tensor:
-    """A candidate for each anonymised face `seen` [B,3,S,S] in [−1, 1], drawn by its seed: the same shape and range.
-
-    `denoise` predicts [B,3,S,S] from y_t and x of that shape, and √γ_t [1].
-    """
+def sample(denoise: Denoise, seen: Tensor, sampler: Sampler, seeds: Sequence[int]) -> Tensor:
+    """A candidate for each anonymised face `seen` [B,3,S,S] in [−1, 1], drawn by its seed: the same shape and range."""
     from diffusers.utils.torch_utils import randn_tensor
 
     scheduler, more = scheduler_of(sampler)
@@ -291,13 +289,7 @@ class Revelio(Learned):
 
 
 def fine_tune(
-    attacker: Revelio,
-    pairs: Pairs,
-    *,
-    steps: int,
-    lr: float,
-    which: Literal["attention", "all"] = "attention",
-    seed: int = 0,
+    attacker: Revelio, pairs: Pairs, *, steps: int, lr: float, which: Which = "attention", seed: int = 0
 ) -> Revelio:
     """The attacker trained on, in its attention blocks (Revelio, §4.4) or whole (§6); the given one is unchanged."""
     network: Any = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
