@@ -15,6 +15,7 @@ from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits, neare
 from ficgan.anonymizers.basic import variant
 from ficgan.registry import param
 
+Floats = NDArray[np.float64]
 _GREY = 127
 
 
@@ -33,7 +34,7 @@ class DPPix(PerImage):
     variant: str = variant()
 
     name = "dp-pix"
-    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True)
+    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", "eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
@@ -56,9 +57,7 @@ class DPSnow(PerImage):
     variant: str = variant()
 
     name = "dp-snow"
-    traits = Traits(
-        "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
-    )
+    traits = Traits("DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", "delta", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         out, total = image.copy(), len(image) ** 2
@@ -91,9 +90,7 @@ class DPSamp(PerImage):
     variant: str = variant()
 
     name = "dp-samp"
-    traits = Traits(
-        "DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", strength="eps", stochastic=True
-    )
+    traits = Traits("DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", "eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size, pixels = image.shape[0], image.reshape(-1, 3)
@@ -125,9 +122,7 @@ def samples_allowed(f: int, m: int, eps: float) -> int:
     return int(np.searchsorted(np.cumsum(steps), eps, side="right"))
 
 
-def colour_clusters(
-    pixels: NDArray[np.uint8], k: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def colour_clusters(pixels: NDArray[np.uint8], k: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
     """k-means of colours [N,3]: centres [≤k,3] and the cluster [N] of each pixel.
 
     Ten k-means++ starts on a histogram of bins 8 grey levels wide; the best continues with all distinct colours.
@@ -144,9 +139,7 @@ def colour_clusters(
     return fitted.cluster_centers_, fitted.labels_[where].astype(np.int64)
 
 
-def _distinct(
-    pixels: NDArray[np.uint8], drop: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+def _distinct(pixels: NDArray[np.uint8], drop: int) -> tuple[Floats, Floats, NDArray[np.intp]]:
     """Mean colours [U,3] of pixels alike except in their last `drop` bits, how many [U], whose each is [N]."""
     code = (pixels >> drop).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
     _, where, weights = np.unique(code, return_inverse=True, return_counts=True)
@@ -154,9 +147,7 @@ def _distinct(
     return colours, weights.astype(np.float64), where
 
 
-def _interpolated(
-    samples: NDArray[np.int64], colours: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _interpolated(samples: NDArray[np.int64], colours: Floats, size: int) -> tuple[Floats, NDArray[np.bool_]]:
     """Colours [n,3] at pixels [n] → [S,S,3] linear on their triangles, and where that is known [S,S]."""
     from scipy.interpolate import LinearNDInterpolator
     from scipy.spatial import Delaunay
@@ -172,7 +163,7 @@ def _interpolated(
     return filled, known
 
 
-def _nearest(values: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[Any]:
+def _nearest(values: Floats, known: NDArray[np.bool_]) -> NDArray[Any]:
     from scipy.ndimage import distance_transform_edt
 
     if not known.any():

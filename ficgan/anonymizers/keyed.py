@@ -124,12 +124,7 @@ class KRtio(Anonymizer):
 
     name = "k-rtio"
     traits = Traits(
-        "k-RTIO overlays",
-        "overlay",
-        "Rajabi et al. 2021; Fantômas §6.1.3",
-        strength="alpha",
-        keyed=True,
-        needs={"overlays"},
+        "k-RTIO overlays", "overlay", "Rajabi et al. 2021; Fantômas §6.1.3", "alpha", keyed=True, needs={"overlays"}
     )
 
     def __post_init__(self) -> None:

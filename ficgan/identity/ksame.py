@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+Doubles = NDArray[np.float64]
 CAP_PERCENTILE = 95.0  # no restored code lies farther from the centre than this percentage of the real ones
 
 # Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache.
@@ -50,12 +51,12 @@ def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDAr
         yield codes[index[begin : begin + CHUNK]].astype(np.float32, copy=False)
 
 
-def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.float64]:
+def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
     return np.asarray(means_of(codes, [index])[0])
 
 
-def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> Doubles:
     """Mean of the rows of codes [N,D] that each of n draws has chosen, in float64: [n,D]; shared rows are read once."""
     member = np.zeros((len(draws), len(codes)), bool)
     for number, index in enumerate(draws):
@@ -67,9 +68,7 @@ def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) ->
     return total / np.array([[len(index)] for index in draws])
 
 
-def distances_to(
-    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def distances_to(centre: Doubles, codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
     return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])
 
@@ -111,9 +110,7 @@ def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
             return np.sort(different[:k])
 
 
-def restore_variance(
-    w_m: NDArray[np.float64], centre: NDArray[np.float64], k: int, psi: float, cap: float, people: int
-) -> NDArray[np.float32]:
+def restore_variance(w_m: Doubles, centre: Doubles, k: int, psi: float, cap: float, people: int) -> NDArray[np.float32]:
     """w̄ + ψ·√(k·(N − 1)/(N − k))·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
     w_m is the mean of the k codes drawn, the centre w̄ that of the group they were drawn from. The mean of k codes has

@@ -29,18 +29,12 @@ class Linear(nn.Module):
     folded = False
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        activation: str = "linear",
-        bias_init: float = 0.0,
-        lr_multiplier: float = 1.0,
+        self, in_features: int, out_features: int, *, activation: str = "linear", lr_multiplier: float = 1.0
     ) -> None:
         super().__init__()
         self.activation = activation
         self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
-        self.bias = nn.Parameter(torch.full((out_features,), bias_init / lr_multiplier))
+        self.bias = nn.Parameter(torch.zeros(out_features))
         self.weight_gain = lr_multiplier / math.sqrt(in_features)
         self.bias_gain = lr_multiplier
 
@@ -212,12 +206,9 @@ class StyleLayer(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(out_channels))
         self.weight_gain = 1 / math.sqrt(in_channels * 9)
-        if self.modulation == "adain":
-            self.affine = Linear(config.w_dim, 2 * out_channels)
-            with torch.no_grad():  # start as plain instance normalisation: scale 1, shift 0
-                self.affine.bias[:out_channels] = 1
-        else:
-            self.affine = Linear(config.w_dim, in_channels, bias_init=1)
+        scales, shifts = (out_channels, out_channels) if self.modulation == "adain" else (in_channels, 0)
+        self.affine = Linear(config.w_dim, scales + shifts)
+        nn.init.ones_(self.affine.bias[:scales].detach())  # without an effect at first
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
         self.register_buffer("power", None, persistent=False)
 

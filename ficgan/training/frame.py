@@ -31,13 +31,12 @@ from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training import task
-from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes, Rows
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import Judged, Paths, Swap, TrainingTask, Weights
 from ficgan.verification import Verifier
 
 Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 HELD_OUT = 32  # every so-many-th face is never trained on
 JUDGED = 192  # of them a snapshot is judged on so many
 _RIDGE = 0.01  # penalty of regressions on embeddings and on small textures, of the mean square of what they read

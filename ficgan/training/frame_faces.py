@@ -35,6 +35,7 @@ from ficgan.policy import Attempt
 from ficgan.training.task import pictures, read_once
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
 PRESENCE = 8.0  # least score of a mesh that is learnt from
 
 
@@ -127,9 +128,7 @@ class Mixes:
     def __init__(self, faces: FrameFaces, config: FrameConfig, device: torch.device) -> None:
         self.faces, self.config, self.device = faces, config, device
 
-    def batch(
-        self, rows: NDArray[np.int64], new: Floats, given: Floats, first: NDArray[np.int64], rng: np.random.Generator
-    ) -> FrameBatch:
+    def batch(self, rows: Rows, new: Floats, given: Floats, first: Rows, rng: np.random.Generator) -> FrameBatch:
         """Rows [B] of the set with codes `new` [B,D] and attributes `given` [B,A] from layer `first` [B] (≥ 1) on."""
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
@@ -176,7 +175,7 @@ class Mixes:
             shape=self._tensor(bent),
         )
 
-    def identity(self, rows: NDArray[np.int64]) -> Tensor:
+    def identity(self, rows: Rows) -> Tensor:
         faces = self.faces
         return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
 
@@ -361,40 +360,34 @@ class Composite:
 
 
 def build_bank(
-    checkpoint: Path,
-    faces: FaceData,
-    out: Path,
-    *,
-    licence: str = "",
-    device: str = "cpu",
-    progress: Progress = unheard,
+    checkpoint: Path, data: FaceData, out: Path, *, licence: str = "", device: str = "cpu", progress: Progress = unheard
 ) -> IdentityBank:
     """Encode the clear faces of a set with a model and write the bank of its people.
 
     Args:
-        faces: of the model's resolution; with an appearance model 128².
+        data: of the model's resolution; with an appearance model 128².
         licence: of the set; "": the model's where the set is what it was made from.
     """
     info = ModelInfo.of(checkpoint)
-    check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
+    check_alignment(data, Alignment.from_dict(info.alignment), str(checkpoint))
     if file_header(checkpoint)[0] == "appearance":
         model, _, _, network = load_appearance(checkpoint)
         presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, progress)
-        return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, progress)
+        codes, rows = codes_of(model, data, MediaPipeMesh(device), presence, network, progress)
+        return with_showing(save_bank(out, checkpoint, data, codes, licence, rows), out, checkpoint, data, progress)
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
     with torch.inference_mode():
-        for part in blocks(len(faces), 64):
-            x = faces.subset(range(part.start, part.stop)).resident().to(device).float().div_(127.5).sub_(1)
+        for part in blocks(len(data), 64):
+            x = data.subset(range(part.start, part.stop)).resident().to(device).float().div_(127.5).sub_(1)
             codes = crops.encoder(x.contiguous(memory_format=torch.channels_last))
             parts.append(crops.mapping(codes.z_id).float().cpu().numpy())
-            progress(part.stop, len(faces), "encoding")
-    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
+            progress(part.stop, len(data), "encoding")
+    return save_bank(out, checkpoint, data, np.concatenate(parts), licence, np.arange(len(data)))
 
 
 def save_bank(
-    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: NDArray[np.int64]
+    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: Rows
 ) -> IdentityBank:
     """One code per person of a set, by `codes` [N,D] that the model `checkpoint` reads in the images at `rows` [N]."""
     info = ModelInfo.of(checkpoint)

@@ -29,7 +29,10 @@ KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY = 300.0  # Seconds between two states; those of a GPU's attackers take half a minute to be written
 _RESERVED = 1000  # Seeds of the steps differ by this many from those of the weights
-NextRate = Callable[[float, int, int], float]  # From the last factor, the epochs done, and epochs since the least loss
+Loss = Callable[[nn.Module, Any, Any], Tensor]  # Of a network, what it sees, and what is wanted
+NextRate = (
+    Callable[[float, int, int], float] | None
+)  # From the last factor, the epochs done, and epochs since the least loss
 
 
 def minimise(
@@ -74,7 +77,7 @@ class Learner(ABC):
     team: Any = None  # The processes that share each batch, see `ficgan.training.Team`; None: this one alone
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer], rate: NextRate | None = None
+        self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer], rate: NextRate = None
     ) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
         self.next_rate = rate or (lambda last, *_: last)
@@ -115,19 +118,11 @@ class LossLearner(Learner):
     """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted."""
 
     def __init__(
-        self,
-        network: nn.Module,
-        loss: Callable[[nn.Module, Any, Any], Tensor],
-        lr: float,
-        optimizer: Optimizer | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        rate: NextRate | None = None,
+        self, network: nn.Module, loss: Loss, lr: float, optimizer: Optimizer | None = None, rate: NextRate = None
     ) -> None:
         optimizer = optimizer or torch.optim.Adam(network.parameters(), lr, fused=True)
         super().__init__({"network": network}, {"adam": optimizer}, rate)
         self.network, self._loss = network, loss
-        self.precision = str(dtype).removeprefix("torch.")
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
         loss = self._of(self.network, seen, wanted)
