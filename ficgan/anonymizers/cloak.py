@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ficgan.verification import Verifier
 
+_SOURCE = "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2"
 _BATCH = 16  # faces that are cloaked at a time
 _OPEN = 0.999999  # black and white are drawn in by this factor, so that their tanh coordinates are finite
 _START = 0.01  # first cloak, everywhere: the distance from oneself has no gradient at 0
@@ -45,16 +46,9 @@ class Fawkes(Anonymizer):
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
 
     name = "fawkes"
-    traits = Traits(
-        "Fawkes-style cloak",
-        "adversarial",
-        "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
-        strength="budget",
-        needs={"verifier"},
-    )
+    traits = Traits("Fawkes-style cloak", "adversarial", _SOURCE, strength="budget", needs={"verifier"})
 
     def __call__(self, faces: Faces) -> Images:
-        """Cloaked crops [N,S,S,3] uint8 RGB."""
         import torch
 
         verifiers = load_verifiers(self.verifier, faces.images.shape[1], resolve_device(self.device))

@@ -174,7 +174,6 @@ class Defended(Anonymizer):
         return generator(self.seed, self.key, "defence", cast(Defence, self.defence).name, name)
 
     def fit(self, background: Faces) -> Defended:
-        """With the method fitted."""
         return replace(self, method=cast(Anonymizer, self.method).fit(background))
 
     def settings(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import blocks
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,12 +46,6 @@ class KSameCode:
     kind: dict[str, Any] | None = None  # of the source's, see `KindGroup.record`; None where nothing of it was kept
 
 
-def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-    """The chosen rows of codes [N,D] as float32 [≤CHUNK,D], in order."""
-    for begin in range(0, len(index), CHUNK):
-        yield codes[index[begin : begin + CHUNK]].astype(np.float32, copy=False)
-
-
 def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
     return np.asarray(means_of(codes, [index])[0])
@@ -63,14 +58,15 @@ def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) ->
         member[number, index] = True
     total = np.zeros((len(draws), codes.shape[1]), np.float64)
     drawn = np.flatnonzero(member.any(0))
-    for begin, part in zip(range(0, len(drawn), CHUNK), rows(codes, drawn), strict=True):
-        total += member[:, drawn[begin : begin + CHUNK]].astype(np.float64) @ part.astype(np.float64)
+    for part in blocks(len(drawn), CHUNK):
+        total += member[:, drawn[part]].astype(np.float64) @ codes[drawn[part]].astype(np.float64)
     return total / np.array([[len(index)] for index in draws])
 
 
 def distances_to(centre: Doubles, codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
-    return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])
+    parts = (codes[index[part]].astype(np.float32, copy=False) for part in blocks(len(index), CHUNK))
+    return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in parts])
 
 
 def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:

@@ -139,21 +139,18 @@ class Graph:
         w = self.node("Gather", "w", np.array(number, np.int64), axis=1)
         style = self.linear(layer.affine, self.node("Concat", w, "moment", axis=1))
         weight = layer.weight.detach().double() * layer.weight_gain
-        y = (self._adain if layer.modulation == "adain" else self._demodulate)(layer, weight, style, x)
+        if layer.modulation == "adain":
+            y = self.lrelu(self.node("Conv", x, weight * SQRT_2, layer.bias.double() * SQRT_2, pads=[1] * 4))
+            ones, zeros = torch.ones(len(weight)), torch.zeros(len(weight))
+            scale, shift = map(self.plane, self.split(style, 2))
+            y = self.node("InstanceNormalization", y, ones, zeros, epsilon=1e-5) * scale + shift
+        else:
+            # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is of.
+            total = self.node("MatMul", style * style, weight.square().sum((2, 3)).t() / 2) + 0.5e-8
+            norm = self.node("Reciprocal", self.node("Sqrt", total))
+            y = self.node("Conv", x * self.plane(style), weight, pads=[1] * 4) * self.plane(norm)
+            y = self.lrelu(y + layer.bias.double()[:, None, None] * SQRT_2)
         return self.upsample(y, side) if layer.up else y
-
-    def _adain(self, layer: Any, weight: Tensor, style: Value, x: Value) -> Value:
-        y = self.lrelu(self.node("Conv", x, weight * SQRT_2, layer.bias.double() * SQRT_2, pads=[1] * 4))
-        ones, zeros = torch.ones(len(weight)), torch.zeros(len(weight))
-        scale, shift = map(self.plane, self.split(style, 2))
-        return self.node("InstanceNormalization", y, ones, zeros, epsilon=1e-5) * scale + shift
-
-    def _demodulate(self, layer: Any, weight: Tensor, style: Value, x: Value) -> Value:
-        # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is taken of.
-        total = self.node("MatMul", style * style, weight.square().sum((2, 3)).t() / 2) + 0.5e-8
-        norm = self.node("Reciprocal", self.node("Sqrt", total))
-        y = self.node("Conv", x * self.plane(style), weight, pads=[1] * 4) * self.plane(norm)
-        return self.lrelu(y + layer.bias.double()[:, None, None] * SQRT_2)
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:

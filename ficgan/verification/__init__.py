@@ -207,7 +207,6 @@ def _own_prelus(graph: fx.GraphModule) -> None:
             graph.add_module(node.target, own)
     graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
-    graph.recompile()
 
 
 def _add_taps(graph: fx.GraphModule, size: Size) -> None:

@@ -161,10 +161,6 @@ class VerifierTraining:
         if min(self.steps, self.batch) < 1 or not self.learning_rate > 0 or not 0 < self.held_out < 1 or self.seed < 0:
             raise UsageError("Steps, batch and learning rate must be above 0, the held-out fraction between 0 and 1.")
 
-    def balance(self, step: int) -> float:
-        """λ at a step, as SphereFace was trained."""
-        return max(self.least, self.base * (1 + self.gamma * step) ** -1)
-
     def rate(self, step: int) -> float:
         return self.learning_rate * 0.1 ** ((7 * step >= 4 * self.steps) + (7 * step >= 6 * self.steps))
 
@@ -222,7 +218,8 @@ class VerifierTrainer:
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(self.step)
         embeddings, people = self.network.train()(x)[0], self.train_people[chosen].to(self.device)
-        loss = angular_margin_loss(embeddings, self.head, people, weight_of_softmax=config.balance(self.step))
+        balance = max(config.least, config.base * (1 + config.gamma * self.step) ** -1)
+        loss = angular_margin_loss(embeddings, self.head, people, weight_of_softmax=balance)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         value = float(loss.detach())

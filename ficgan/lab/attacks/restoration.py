@@ -211,7 +211,6 @@ class Ridge(Reverser):
     _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> Ridge:
-        """With the map between the pairs."""
         pairs = pairs.at_most(self.pairs)
         seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
         validation = base.held_out(pairs.clear, _VALIDATION, 0)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ficgan.device import first_process
 from ficgan.errors import FicganError, Progress, stop_asked
 from ficgan.lab.attacks.base import Pairs, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
@@ -292,7 +291,7 @@ class TrainingLoop:
         return float(self.team.average(torch.tensor(total, dtype=torch.float64, device=self.team.device))) / count
 
     def _save(self) -> None:
-        if self.state is None or not first_process():
+        if self.state is None or not self.team.first:
             return
         self._check()
         tensors = packed(*self._parts) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
