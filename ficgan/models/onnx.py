@@ -169,12 +169,13 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for block in encoder.trunk:
         x = g.conv(block.conv1, g.conv(block.conv0, x)) + g.conv(block.skip, x)
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x))
+    learned = g.linear(encoder.identity_head, g.node("Flatten", pooled))
     pool = [config.resolution // LOOK] * 2  # `even_look`
     small = g.node("AveragePool", "texture", kernel_shape=pool, strides=pool)
     flat = g.node("Flatten", g.node("Transpose", small, perm=[0, 2, 3, 1]))
     apart = flat - g.mean(flat)
     look = apart / g.node("Max", g.node("Sqrt", g.mean(apart * apart)), 2 / 255)
-    learned = g.linear(encoder.identity_head, g.node("Flatten", pooled)) + g.linear(encoder.reader, look)
+    learned = learned + g.linear(encoder.reader, look)
     z_id = g.node("Concat", "code", learned, axis=1)
     w = z_id / g.node("Sqrt", g.mean(z_id * z_id) + 1e-8)
     for layer in model.mapping.layers:
