@@ -121,6 +121,11 @@ def ridge(x: NDArray[Any], y: NDArray[Any], penalty: float | NDArray[Any]) -> ND
     return np.linalg.solve(square, x.T @ y)
 
 
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that together are 0 … count − 1."""
+    return (slice(begin, min(begin + size, count)) for begin in range(0, count, size))
+
+
 def windows(values: NDArray[Any], reach: int) -> NDArray[Any]:
     """The 2·reach + 1 values around each of [N], the ends repeated: a view [N, 2·reach + 1]."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="edge"), 2 * reach + 1)

@@ -1,5 +1,5 @@
 """Things that are chosen by name and set by parameters: anonymisers, reversers. A class is a frozen dataclass whose
-fields, made with `param`, are its parameters; a registry makes it from a name and texts or numbers.
+fields, made with `param`, are its parameters; a registry makes objects of it from a name and texts or numbers.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def param(
     return dataclasses.field(default=default, metadata=limits, repr=not secret)
 
 
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 @dataclass(frozen=True)
 class Parametrised(ABC):
     """A frozen dataclass whose `param` fields are checked when it is made."""
@@ -69,7 +70,9 @@ class Registry(Generic[C]):
         self._what, self._classes = what, dict[str, type[C]]()
 
     def add(self, cls: type[C]) -> type[C]:
-        """Class decorator; the class has a `name` that is not taken."""
+        """Class decorator; the class has a `name` that is not taken, and becomes a frozen dataclass."""
+        if "__dataclass_fields__" not in vars(cls):
+            cls = dataclass(frozen=True)(cls)
         if cls.name in self._classes and self._classes[cls.name].__qualname__ != cls.__qualname__:
             raise ValueError(f"two {self._what}s are called {cls.name}")
         self._classes[cls.name] = cls

@@ -85,7 +85,6 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class CentroidVoxel(CloudAnonymizer):
     """Each occupied voxel becomes one point at its centre, in the mean colour (thesis, §4.3.3.1)."""
 
@@ -118,7 +117,6 @@ class CentroidVoxel(CloudAnonymizer):
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class UniformNoise(CloudAnonymizer):
     """Each coordinate is moved by a draw from U(0, b), less its mean; colours stay (thesis, §4.3.3.2).
 
@@ -155,7 +153,6 @@ def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
     """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `untaper`."""
 
@@ -179,7 +176,6 @@ class Tapering(CloudAnonymizer):
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class Merge2Faces(CloudAnonymizer):
     """Each point is drawn towards the nearest point of another face registered to it (thesis, §4.3.3.4).
 
@@ -228,7 +224,6 @@ def _registered(source: Cloud, target: Cloud) -> Registration:
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class SmoothKNN(CloudAnonymizer):
     """Each point becomes the mean of its k nearest, itself included, in place and colour (thesis, §4.3.3.5)."""
 
@@ -258,7 +253,6 @@ class SmoothKNN(CloudAnonymizer):
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class PMP(CloudAnonymizer):
     """Point-mesh-point: points sampled on the cloud's α-shape, with interpolated colours (thesis, §4.3.3.6).
 

@@ -323,7 +323,7 @@ def obfuscated(
         if variant == "original" or not len(boxes):
             return image
         if variant == "blurred":
-            return obfuscate_blur(image, boxes, blur)
+            return obfuscate_blur(image, boxes, blur)[0]
         return obfuscate_overlay(image, boxes, "mean" if variant == "overlaid" else variant)
 
     return Pictures(make, len(scenes), room)

@@ -20,7 +20,7 @@ from ficgan.config import hint
 from ficgan.device import cpus, resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop, TrainingPlan
+from ficgan.lab.attacks.training import Batches, Loss, LossLearner, TrainingLoop
 from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
@@ -115,7 +115,6 @@ def _narrow(classes: int) -> nn.Module:
 
 CELL = "study-cell"
 STATE, WEIGHTS = "state.safetensors", "network.safetensors"
-Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
 def fit(
@@ -133,8 +132,9 @@ def fit(
     """Train in place by SGD, or resume the state; the rate falls to a tenth every `drop_every` epochs of the task."""
     sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
-    learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
-    loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
+    learner = LossLearner(network.train(), loss, lr, sgd, rate)
+    learner.precision = str(dtype).removeprefix("torch.")
+    loop = TrainingLoop(learner, batches, type(network).__name__, "", task.epochs, state, seed=seed)
 
     def report(done: int, total: int | None, text: str) -> None:
         say(text)
