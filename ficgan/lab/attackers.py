@@ -94,7 +94,7 @@ class TrainedAttacker:
         if not isinstance(self.reverser, (Learned, Trained)):
             return self.fitted.reverse(faces, count)
         key = ["guesses", count, *self.mark, content(faces), list(faces.names)]
-        return self.bench.store.array(key, lambda: self.fitted.reverse(faces, count))
+        return self.bench.store.kept(key, lambda: self.fitted.reverse(faces, count))
 
     @cached_property
     def mark(self) -> list[Any]:

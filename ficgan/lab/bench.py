@@ -165,7 +165,7 @@ class Bench:
 
     def embed(self, reader: Reader, faces: Faces) -> Embeddings:
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
-        return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
+        return self.store.kept(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
     @cached_property
     def ceilings(self) -> dict[str, Scores]:
@@ -191,7 +191,7 @@ class Bench:
         if self.detector is None:
             return np.ones(len(faces), bool)
         key = ["found", self.detector.name, content(faces)]
-        return self.store.array(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
+        return self.store.kept(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
 
 
 def described(anonymizer: Anonymizer) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class Subject:
 
         mark, names = fingerprint(maker), part.faces.names
         if mark is not None:
-            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(names)], make)
+            return self.bench.store.kept(["pixels", origin, list(part.region), mark, list(names)], make)
         if (maker.name, names) not in self._blocks:
             self._blocks[maker.name, names] = make()
         return self._blocks[maker.name, names]

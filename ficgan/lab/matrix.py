@@ -294,11 +294,11 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
         sample.none("FID", judges.missing.get("inception", "")),
     ]
     if lpips := judges.lpips:
-        values = bench.store.array(["lpips", lpips.network, *marks], lambda: lpips.distance(*pair))
+        values = bench.store.kept(["lpips", lpips.network, *marks], lambda: lpips.distance(*pair))
         out[2] = sample.mean("LPIPS", values, f"backbone {lpips.network}")
     if inception := judges.inception:
         features = (partial(inception.features, images) for images in pair)
-        seen, before = map(bench.store.array, (["inception", mark] for mark in marks), features)
+        seen, before = map(bench.store.kept, (["inception", mark] for mark in marks), features)
         out[3] = frechet_figure("FID", before, seen)
     return tuple(out)
 

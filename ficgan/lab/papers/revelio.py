@@ -297,7 +297,7 @@ def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -
         from ficgan.lab.attacks.networks import retrained
 
         learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
-        trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
+        trained = bench.store.kept(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
         yield trial(PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on")
         head = f"{PARROT}, linear head"
     try:
