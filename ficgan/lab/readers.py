@@ -93,14 +93,6 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
     return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return unit(a) @ unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
-
-
 class ShapeRecognizer:
     """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 

@@ -23,8 +23,8 @@ from ficgan.lab import readers
 from ficgan.lab.attackers import fit_probes, run_identity_probe, whitening
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS, SplitConfig
-from ficgan.lab.metrics.privacy import Scores, auc
-from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant, similarities
+from ficgan.lab.metrics.privacy import Scores, auc, similarities
+from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store
 from ficgan.lab.sets import split
