@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab import Ficgan
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
@@ -69,7 +69,7 @@ class TrainedAttacker:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        return in_region(self.bench, rows, seen, lambda faces: self._guesses(faces, 1)[:, 0])
+        return self.bench.part(rows, seen.images).anonymise(lambda faces: self._guesses(faces, 1)[:, 0])
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -151,22 +151,17 @@ def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Face
     if kind == "right key":
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        return {kind: in_region(subject.bench, rows, anonymised, method.invert)}
+        return {kind: subject.bench.part(rows, anonymised.images).anonymise(method.invert)}
     chosen = _reversers(subject.bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
     learning = {title for title, reverser in chosen.items() if "pairs" in reverser.traits.knowledge}
     pairs = training_pairs(subject) if learning else None
-    return {
-        title: TrainedAttacker(
-            title, reverser, pairs if title in learning else None, subject.bench, subject.say
-        ).restored(anonymised, rows)
-        for title, reverser in chosen.items()
-    }
-
-
-def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    return bench.part(rows, faces.images).anonymise(change)
+    out = {}
+    for title, reverser in chosen.items():
+        learnt = pairs if title in learning else None
+        out[title] = TrainedAttacker(title, reverser, learnt, subject.bench, subject.say).restored(anonymised, rows)
+    return out
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:

@@ -29,7 +29,7 @@ from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig, load_attack, load_matrix, parse_attack
-from ficgan.lab.report.tables import controls, headlines, ranking
+from ficgan.lab.report import controls, headlines, ranking
 from ficgan.lab.results import Results
 from ficgan.lab.run import Store, files_digest, fingerprint
 

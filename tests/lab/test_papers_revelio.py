@@ -46,7 +46,7 @@ from ficgan.lab.papers.revelio import (
 )
 from ficgan.lab.papers.revelio_tables import RevelioRun, counted, draw_revelio, run_revelio
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.tables import controls
+from ficgan.lab.report import controls
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Prepared, Split, written
 

@@ -28,7 +28,7 @@ from ficgan.lab.metrics.pictures import frechet_distance, halves
 from ficgan.lab.metrics.privacy import similarities, within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
-from ficgan.lab.report.tables import to_csv
+from ficgan.lab.report import to_csv
 from ficgan.lab.results import Figure, write_json
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare

@@ -415,7 +415,7 @@ def similarities(probe: ArrayLike, gallery: ArrayLike, metric: Metric) -> NDArra
     """[P,G] of embeddings [P,D] and [G,D], a cosine or minus the distance; of equal ones they are equal, to the bit."""
     given = np.asarray(gallery, np.float64)
     (x, x_of), (y, y_of) = (np.unique(rows, axis=0, return_inverse=True) for rows in (np.asarray(probe), given))
-    with np.errstate(over="ignore", invalid="ignore"):  # all zeros have no cosine; the caller refuses what is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # all zeros have no cosine; `from_matrix` refuses them
         if metric == "cosine":
             x, y = (rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (x, y))
         else:  # about the gallery's mean, where float32 cancels least

@@ -24,8 +24,7 @@ from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, Row, table, text, transfer, with_data
 from ficgan.lab.readers import get_readers
-from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import above, controls, rank_of, spelled, strongest
+from ficgan.lab.report import above, controls, rank_of, save_plot, spelled, strongest
 from ficgan.lab.results import Figure, Results, Trial, read_json, slug
 
 # Configuration → the side that its parameters in pixels are meant for

@@ -30,8 +30,7 @@ from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
 from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text, titled_columns
 from ficgan.lab.readers import cosines, get_readers, paired
-from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import filled, spelled
+from ficgan.lab.report import filled, save_plot, spelled
 from ficgan.lab.results import Figure, Measured, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare

@@ -17,7 +17,7 @@ from ficgan.anonymizers import Anonymizer, Defended, Faces, GaussianBlur, genera
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.config import check, override, read_tree
 from ficgan.errors import FicganError, InputError, Progress, UsageError
-from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, in_region, unturned
+from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, unturned
 from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -527,7 +527,7 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Anonymizer) -
     """Pictures that a treatment turned, turned upright."""
     if not isinstance(how, Defended):
         return pictures
-    return in_region(study.bench, rows, pictures, lambda inner: how.upright(inner.images, inner.names))
+    return study.bench.part(rows, pictures.images).anonymise(lambda inner: how.upright(inner.images, inner.names))
 
 
 def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -> TrainedAttacker:
