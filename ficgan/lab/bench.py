@@ -152,8 +152,8 @@ class Bench:
         """The replaced squares of rows of the set in other pixels, and clear."""
         return Pairs(self.part(rows, images).regions(), self.part(rows).regions())
 
-    def sample(self, rows: Rows | None = None) -> Sample:
-        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
+    def sample(self, rows: Rows) -> Sample:
+        return Sample(self.people[rows], self.bootstrap)
 
     @cached_property
     def digest(self) -> str:

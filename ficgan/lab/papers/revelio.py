@@ -513,7 +513,11 @@ def defences(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
         if name in study.paper.adapted:
             study.run.say(f"{attack.title} adapts to the defence {name}")
             # It has learnt upright faces from turned ones: nothing is turned back.
-            adapted = _adapted(study, attack, defended(study, name, ATTACKER))
+            learnt, reference, made = defended(study, name, ATTACKER), study.world.reference, attack.reverser
+            adapted: TrainedAttacker = replace(study.restorer(learnt), title=f"{attack.title}, trained anew")
+            if isinstance(made, Revelio):
+                steps = max(1, round(study.paper.adapt_epochs * len(reference) / min(made.batch, len(reference))))
+                adapted = _tuned(study, attack, learnt, reference, steps=steps, lr=made.lr, which="all")
             yield from _voted(study, adapted, seen, name, ADAPTED, unturned)
 
 
@@ -528,15 +532,6 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Anonymizer) -
     if not isinstance(how, Defended):
         return pictures
     return study.bench.part(rows, pictures.images).anonymise(lambda inner: how.upright(inner.images, inner.names))
-
-
-def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -> TrainedAttacker:
-    reference, reverser = study.world.reference, attack.reverser
-    if not isinstance(reverser, Revelio):
-        return replace(study.restorer(learnt), title=f"{attack.title}, trained anew")
-    batch = min(reverser.batch, len(reference))
-    steps = max(1, round(study.paper.adapt_epochs * len(reference) / batch))
-    return _tuned(study, attack, learnt, reference, steps=steps, lr=reverser.lr, which="all")
 
 
 # Part → what runs it.

@@ -168,7 +168,6 @@ class Prepared:
 
     faces: Faces
     region: Box  # x0, y0, x1, y1 of the centred square that is replaced, in pixels of the crop
-    rows: NDArray[np.int64]  # [N], which images of the face set these are
     attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
     missed: tuple[tuple[str, str], ...] = ()  # name and reason of images in which no face was acquired
@@ -209,7 +208,6 @@ class Prepared:
         return replace(
             self,
             faces=faces if images is None else faces.with_images(images),
-            rows=self.rows[index],
             attributes={name: values[index] for name, values in self.attributes.items()},
             groups={name: tuple(values[row] for row in index) for name, values in self.groups.items()},
         )
@@ -314,7 +312,7 @@ def prepare(
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name} ({reasons})")
     found = faceset.take(crops["rows"])
     faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
-    return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})
+    return Prepared(faces, region, found.attributes, found.groups, missed, {**faceset.facts(), **how})
 
 
 def _cut(
