@@ -21,12 +21,13 @@ from ficgan.lab import Ficgan
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, Learned, Trained, load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
-from ficgan.lab.bench import Bench, NotApplicable, Rows, Subject, content, known
+from ficgan.lab.bench import Bench, NotApplicable, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank
 from ficgan.lab.readers import Embeddings, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Say, digest, fingerprint
+from ficgan.lab.sets import Rows
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged

@@ -29,12 +29,11 @@ from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial, read_checked
 from ficgan.lab.run import Say, Store, digest, fingerprint
-from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
+from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Rows, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-Rows = NDArray[np.int64]
 # People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
 LEAST_BACKGROUND = 12
 TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
@@ -194,7 +193,7 @@ class Bench:
         return self.store.kept(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
 
 
-def described(anonymizer: Anonymizer) -> dict[str, Any]:
+def about(anonymizer: Anonymizer) -> dict[str, Any]:
     """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
     traits = asdict(anonymizer.traits) | {"needs": sorted(anonymizer.traits.needs)}
     return {"name": anonymizer.name, **traits, "settings": public(ANONYMIZERS, anonymizer.name, anonymizer.settings())}

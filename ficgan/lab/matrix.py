@@ -21,18 +21,7 @@ from ficgan.errors import InputError, Progress, UsageError
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, run_identity_probe, shareable, titles
 from ficgan.lab.attributes import Answered, AttributeClassifier, binary_labels, infer, label_matrix
-from ficgan.lab.bench import (
-    Bench,
-    NotApplicable,
-    Rows,
-    Subject,
-    content,
-    describe,
-    described,
-    known,
-    open_bench,
-    prepared_set,
-)
+from ficgan.lab.bench import Bench, NotApplicable, Subject, about, content, describe, known, open_bench, prepared_set
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, pictures, privacy
 from ficgan.lab.metrics.privacy import Scores
@@ -40,6 +29,7 @@ from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, unit
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
+from ficgan.lab.sets import Rows
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"
@@ -110,7 +100,7 @@ def _measure(
         "label": label,
         "trials": [asdict(trial) for trial in trials],
         "utilities": [asdict(_utility(subject))] if config.utility else [],
-        "method": None if subject.anonymizer is None else described(subject.anonymizer),
+        "method": None if subject.anonymizer is None else about(subject.anonymizer),
         "seconds": round(time.monotonic() - began, 2),
     }
 

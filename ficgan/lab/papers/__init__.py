@@ -26,7 +26,9 @@ from ficgan.lab.matrix_config import MatrixConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
+from ficgan.lab.report import Row
 from ficgan.lab.results import Figure, Trial
+from ficgan.lab.sets import Rows
 
 
 def _read(name: str) -> SimpleNamespace:
@@ -44,7 +46,7 @@ def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
     return template.format(**{**vars(paper), **values})
 
 
-def table(paper: SimpleNamespace, key: str, rows: Sequence[dict[str, Any]], **values: Any) -> dict[str, Any]:
+def table(paper: SimpleNamespace, key: str, rows: Sequence[Row], **values: Any) -> Row:
     """A table for a page, with the title and the note of the paper's file, and without rows its sentence `empty`."""
     head = {part: text(paper, template, **values) for part, template in paper.tables[key].items()}
     empty = [{"": head.pop("empty")}] if "empty" in head else []
@@ -71,8 +73,6 @@ class FacesSettings(BaseModel, frozen=True, extra="forbid"):
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
-Row = dict[str, Any]
-Rows = NDArray[np.int64]
 TITLE = 22  # Height of the titles over pictures, pixels
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 # Distinct for the colour-blind, too (Okabe and Ito 2008).

@@ -22,9 +22,9 @@ from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Subject, content, open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, Row, table, text, transfer, with_data
+from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, table, text, transfer, with_data
 from ficgan.lab.readers import get_readers, read_meshes
-from ficgan.lab.report import above, controls, rank_of, save_plot, spelled, strongest
+from ficgan.lab.report import Row, above, controls, rank_of, save_plot, spelled, strongest
 from ficgan.lab.results import Figure, Results, Trial, read_json
 
 # Configuration → the side that its parameters in pixels are meant for

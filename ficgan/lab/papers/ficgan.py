@@ -25,12 +25,12 @@ from ficgan.images.read import as_photo
 from ficgan.lab import Ficgan
 from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bars import MeasuredSet
-from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
+from ficgan.lab.bench import about, anonymised, content, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text, titled_columns
+from ficgan.lab.papers import FICGAN, FacesSettings, shade, table, text, titled_columns
 from ficgan.lab.readers import cosines, get_readers, paired
-from ficgan.lab.report import filled, save_plot, spelled
+from ficgan.lab.report import Row, filled, save_plot, spelled
 from ficgan.lab.results import Figure, Measured, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
@@ -223,7 +223,7 @@ def _results(
     facts |= {"size": config.size, "context": 1.0}
     results = Results("FICGAN: tables and figures of the paper", sets={name: facts})
     for (setting, made), measured in zip(settings.items(), found, strict=True):
-        results.methods[setting.label] = described(made)
+        results.methods[setting.label] = about(made)
         for judge, some in measured.judges.items():
             results.trials.append(Trial(name, setting.label, SAME_PHOTO, judge, figures=some))
         results.utilities.append(Utility(name, setting.label, measured.figures))
@@ -365,8 +365,6 @@ def _attributes(run: FicganRun, every: Any, single: Any) -> None:
     single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))
 
 
-Image = NDArray[np.uint8]
-
 SIDE = 256  # Of a picture of the sheet, pixels
 # Side of what is shown of a photo, of the longer side of the face's box.
 CONTEXT = 1.6
@@ -375,7 +373,7 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 # A photo, and the square of it that the sheet shows: rows and columns
-_Shown = tuple[Image, tuple[slice, slice]]
+_Shown = tuple[Images, tuple[slice, slice]]
 # One column of a sheet: its title, the layer index, and controls of the model; None: what the controls say.
 Column = tuple[str, int | None, dict[str, Any]]
 # Name → title of the column of other people, for sheets that show some
@@ -390,7 +388,7 @@ def control_sheet(
     attributes: Sequence[str] = (),
     model: Mapping[str, Any],
     progress: Progress = unheard,
-) -> Image:
+) -> Images:
     """A sheet, uint8 [H,W,3]: a row for each photo, the source first; first attempts, that nothing has checked.
 
     Args:
@@ -448,7 +446,7 @@ def _shown(path: Path, detector: Any) -> _Shown:
     return photo, (slice(y, y + side), slice(x, x + side))
 
 
-def _cut(photo: Image, square: tuple[slice, slice]) -> Image:
+def _cut(photo: Images, square: tuple[slice, slice]) -> Images:
     import cv2
 
     return np.asarray(cv2.resize(photo[square], (SIDE, SIDE), interpolation=cv2.INTER_AREA))

@@ -27,21 +27,11 @@ from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Sample
 from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.lab.metrics.privacy import Scores
-from ficgan.lab.papers import (
-    REVELIO,
-    FacesSettings,
-    Rows,
-    attack_on,
-    distance,
-    identified,
-    read_trials,
-    transfer,
-    treated,
-)
+from ficgan.lab.papers import REVELIO, FacesSettings, attack_on, distance, identified, read_trials, transfer, treated
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
-from ficgan.lab.sets import Prepared, Split, written
+from ficgan.lab.sets import Prepared, Rows, Split, written
 from ficgan.registry import parse_spec
 
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]

@@ -56,10 +56,6 @@ class Headline:
     def region(self) -> Figure | None:
         return rank_of(self.region_trial)
 
-    @property
-    def within_kind_figure(self) -> Figure | None:
-        return None if self.within_kind is None else self.within_kind.figure(WITHIN_KIND)
-
 
 class Control(NamedTuple):
     """A trial whose outcome is known beforehand: the rank-1 found, the expected one in words, whether it holds."""
@@ -108,12 +104,12 @@ def _ranked(heads: Sequence[Headline]) -> list[Headline]:
             head = replace(head, rank=rank)
         out.append(head)
     # Within a rank by the AUC within kind; where it is not known, a method comes last.
-    return sorted(out, key=lambda head: (head.rank or len(out) + 1, _known(head.within_kind_figure)))
+    return sorted(out, key=lambda head: (head.rank or len(out) + 1, _known(rank_of(head.within_kind, WITHIN_KIND))))
 
 
-def rank_of(trial: Trial | None) -> Figure | None:
-    """Its rank-1."""
-    return None if trial is None else trial.figure(IDENTIFIES)
+def rank_of(trial: Trial | None, metric: str = IDENTIFIES) -> Figure | None:
+    """Its rank-1, or its figure of another metric."""
+    return None if trial is None else trial.figure(metric)
 
 
 def _known(found: Figure | None) -> float:
@@ -181,7 +177,7 @@ def ranking(heads: Sequence[Headline]) -> list[Row]:
         if region is None and kin is None and head.trial is None:  # nobody attacked it
             continue
         row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
-        if kin is not None and (found := head.within_kind_figure) is not None:
+        if kin is not None and (found := kin.figure(WITHIN_KIND)) is not None:
             naive = f"naive rank-1: {spelled(rank_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
             row["within kind"] = (spelled(found), f"{kin.recogniser}, n = {found.n} images", naive)
         value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
