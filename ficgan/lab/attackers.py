@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -125,6 +125,11 @@ class TunedAttacker(TrainedAttacker):
         return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.pairs)), self.tuning]
 
 
+def trained_on(pairs: Callable[[], Pairs], title: str, reverser: Reverser, bench: Bench, say: Say) -> TrainedAttacker:
+    """An attacker, to be trained on these pairs where it learns from some."""
+    return TrainedAttacker(title, reverser, pairs() if "pairs" in reverser.traits.knowledge else None, bench, say)
+
+
 def mark_of(pairs: Pairs) -> list[Any]:
     """Digests of pixels and of who is who."""
     who = hashlib.sha256(np.ascontiguousarray(known(pairs.clear)).data).hexdigest()
@@ -156,13 +161,9 @@ def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Face
     chosen = _reversers(subject.bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    learning = {title for title, reverser in chosen.items() if "pairs" in reverser.traits.knowledge}
-    pairs = training_pairs(subject) if learning else None
-    out = {}
-    for title, reverser in chosen.items():
-        learnt = pairs if title in learning else None
-        out[title] = TrainedAttacker(title, reverser, learnt, subject.bench, subject.say).restored(anonymised, rows)
-    return out
+    pairs = cache(partial(training_pairs, subject))
+    made = (trained_on(pairs, title, one, subject.bench, subject.say) for title, one in chosen.items())
+    return {one.title: one.restored(anonymised, rows) for one in made}
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
 from ficgan.errors import Progress, unheard
-from ficgan.lab.attackers import TrainedAttacker
+from ficgan.lab.attackers import TrainedAttacker, trained_on
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, Subject, known, sized
 from ficgan.lab.matrix import angles, fidelity_figures
@@ -108,11 +108,9 @@ def attack_on(
     bench: Bench, spec: str, anonymizer: Anonymizer, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows`, anonymised."""
-    reverser = reverser_of(spec)
-    pairs = None
-    if "pairs" in reverser.traits.knowledge:
-        pairs = bench.pairs(rows, treated(bench, anonymizer, rows).images)
-    return TrainedAttacker(label, reverser, pairs, bench, say)
+    return trained_on(
+        lambda: bench.pairs(rows, treated(bench, anonymizer, rows).images), label, reverser_of(spec), bench, say
+    )
 
 
 def transfer(
