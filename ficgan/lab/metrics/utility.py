@@ -16,7 +16,7 @@ from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Floats, Metric, Sample, percentiles, pictures
 from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, note_texts
 
 Box = tuple[int, int, int, int]
 
@@ -64,17 +64,6 @@ class AgeGender:
         return ages, males
 
 
-# Judge → what it would need
-_NEEDS = {
-    "detector": "no face detector is available; see `ficgan doctor`",
-    "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
-    "attributes": "no attribute classifier was given; train one",
-    "squeezenet": "squeezenet11_features.onnx and lpips_squeeze_linear.safetensors are in none of the model folders",
-    "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
-    "inception": "torch-fidelity's Inception is not in torch's cache of weights",
-}
-
-
 @dataclass
 class Judges:
     """Networks that judge utility; None where one is not there, and `missing` says what it would need."""
@@ -105,7 +94,7 @@ class Judges:
             found.lpips = Lpips(network)
         if path := pictures.inception_file():
             found.inception = Inception(path)
-        found.missing = {judge: why for judge, why in _NEEDS.items() if getattr(found, judge) is None}
+        found.missing = {judge: why for judge, why in note_texts("judges").items() if getattr(found, judge) is None}
         return found
 
     def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
