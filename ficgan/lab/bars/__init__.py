@@ -25,10 +25,10 @@ from ficgan.lab import Ficgan
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import frechet_distance, halves
-from ficgan.lab.metrics.privacy import within_kind
+from ficgan.lab.metrics.privacy import similarities, within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
-from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
-from ficgan.lab.report.tables import to_csv
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
+from ficgan.lab.report import to_csv
 from ficgan.lab.results import Figure, write_json
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare

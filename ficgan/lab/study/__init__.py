@@ -20,8 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from ficgan.errors import Progress
-from ficgan.lab.report import write_tables
-from ficgan.lab.report.tables import filled
+from ficgan.lab.report import filled, write_tables
 from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
 from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant, covered_share

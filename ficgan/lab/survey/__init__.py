@@ -24,7 +24,7 @@ from ficgan.faces import FaceDetector
 from ficgan.images.read import read_image
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, known, prepared_set
+from ficgan.lab.bench import Bench, NotApplicable, Subject, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap, recentred
 from ficgan.lab.readers import Reader, paired
@@ -308,7 +308,7 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
         return subject.anonymised(rows)
     try:
         (faces,) = attacked(subject, SCENARIOS["reversed-specialised"], rows).values()
-    except (NotApplicable, Refused) as error:
+    except (NotApplicable, UsageError) as error:
         raise UsageError(f"{condition.label}: {error}") from error
     return faces
 
