@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
@@ -59,6 +60,17 @@ class Cloud:
     def __len__(self) -> int:
         return len(self.points)
 
+    @property
+    def columns(self) -> Floats:
+        """Coordinates and, where they are known, colours: [N,3] or [N,6], of which means can be taken."""
+        return self.points if self.colors is None else np.hstack([self.points, self.colors])
+
+    @classmethod
+    def of_columns(cls, columns: Floats) -> Cloud:
+        """Of `columns`; colours are rounded to the nearest of 0…255, halves up."""
+        colors = np.floor(columns[:, 3:] + 0.5).clip(0, 255).astype(np.uint8)
+        return cls(columns[:, :3], colors if columns.shape[1] > 3 else None)
+
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Cloud:
         """The points at `rows` (indices or a mask) in that order, with their colours."""
         return Cloud(self.points[rows], None if self.colors is None else self.colors[rows])
@@ -66,10 +78,6 @@ class Cloud:
     def moved(self, transform: NDArray[np.floating]) -> Cloud:
         """The cloud after a rigid motion [4,4]."""
         return replace(self, points=moved(self.points, transform))
-
-    def with_points(self, points: Points, colors: Colors | None = None) -> Cloud:
-        """As many other points in the same order; colours None: unchanged."""
-        return Cloud(points, self.colors if colors is None else colors)
 
     def need(self, count: int, what: str) -> None:
         """Raise an InputError where the cloud has fewer points than `what` needs."""
@@ -79,9 +87,8 @@ class Cloud:
 
 def merged(*clouds: Cloud) -> Cloud:
     """All points of one or more clouds, in order. Colours that one cloud lacks are dropped for all."""
-    colors = [cloud.colors for cloud in clouds if cloud.colors is not None]
-    points = np.concatenate([cloud.points for cloud in clouds])
-    return Cloud(points, np.concatenate(colors) if len(colors) == len(clouds) else None)
+    width = min(cloud.columns.shape[1] for cloud in clouds)
+    return Cloud.of_columns(np.concatenate([cloud.columns[:, :width] for cloud in clouds]))
 
 
 def moved(points: Points, transform: NDArray[np.floating]) -> Points:
@@ -96,11 +103,6 @@ def rigid(rotation: Floats, shift: Floats) -> Floats:
     return matrix
 
 
-def rounded_colors(levels: NDArray[np.floating]) -> Colors:
-    """Levels 0…255 to the nearest uint8, halves up."""
-    return np.floor(levels + 0.5).clip(0, 255).astype(np.uint8)
-
-
 # -- neighbours -------------------------------------------------------------------------------------------------------
 
 
@@ -110,14 +112,12 @@ def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
 
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
-    """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
-    values = np.asarray(values, np.float64)
-    columns = values.reshape(len(values), -1)
-    mean = np.empty_like(columns)
+    """For each point [N,3], the mean of `values` [N,C] over its k nearest points, of which it is one."""
+    mean = np.empty(values.shape)
     for part, _, rows in _neighbourhoods(points, k):
         starts = np.arange(0, rows.size + 1, k)
-        mean[part] = csr_array((np.ones(rows.size), rows.ravel(), starts), shape=(len(part), len(points))) @ columns / k
-    return mean.reshape(values.shape)
+        mean[part] = csr_array((np.ones(rows.size), rows.ravel(), starts), shape=(len(part), len(points))) @ values / k
+    return mean
 
 
 def _neighbourhoods(points: Points, k: int) -> Iterator[tuple[Rows, Floats, Rows]]:
@@ -184,13 +184,34 @@ def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
     return (cloud.take(first) if len(first) < len(cloud) else cloud), len(cloud) - len(first)
 
 
-def thinned(points: Floats, cell: float) -> Floats:
-    """The mean of the points in each occupied cube of side `cell` (metres), in the order of the cubes."""
-    cubes = np.floor((points - points.min(axis=0, initial=np.inf)) / cell).astype(np.int64)
-    size = cubes.max(axis=0, initial=0) + 1
-    keys = (cubes[:, 0] * size[1] + cubes[:, 1]) * size[2] + cubes[:, 2]
-    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    return np.column_stack([np.bincount(group, axis, len(count)) for axis in points.T]) / count[:, None]
+def voxels(columns: Floats, side: float, origin: Floats) -> tuple[Floats, Floats]:
+    """Of columns [N,C], of which three are the points, the mean [V,C] in each occupied cube of a side, metres.
+
+    Returns the cubes, too: how many sides [V,3] they lie from the origin, which is below all points.
+    """
+    cells = np.floor((columns[:, :3] - origin) / side)
+    extent = cells.max(axis=0) + 1
+    if extent.prod() >= 2.0**62:
+        raise InputError(f"the cloud is too wide for voxels of {side} m; give its coordinates in metres")
+    shape = tuple(extent.astype(int).tolist())
+    numbers = np.ravel_multi_index(tuple(cells.astype(int).T), shape)
+    numbers, group, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    means = np.column_stack([np.bincount(group, values) for values in columns.T]) / count[:, None]
+    return np.column_stack(np.unravel_index(numbers, shape)).astype(float), means
+
+
+def blurred(depth: Floats, blur: float, least: float = 0.01) -> Floats:
+    """A map [Y,Z], NaN where nothing is known, smoothed over `blur` cells; NaN where less than `least` is known."""
+    known = np.isfinite(depth)
+    weight = gaussian_filter(known.astype(float), blur)
+    return np.where(weight > least, gaussian_filter(np.nan_to_num(depth), blur) / np.maximum(weight, 1e-9), np.nan)
+
+
+def relief(cells: Rows, depths: Floats, shape: tuple[int, int], blur: float, least: float = 0.01) -> Floats:
+    """The means of depths [N] that lie in cells [N,2] of a map, `blurred`."""
+    flat = np.ravel_multi_index(tuple(cells.T), shape)
+    count, total = (np.bincount(flat, of, shape[0] * shape[1]).reshape(shape) for of in (None, depths))
+    return blurred(np.where(count > 0, total / np.maximum(count, 1), np.nan), blur, least)
 
 
 def sample_surface(
@@ -241,7 +262,6 @@ def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str
         if not 0 < path.stat().st_size <= MAX_BYTES:
             raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
         points, colors = READERS[path.suffix.lower()](path.read_bytes(), path, notes)
-        _need_count(len(points))
         known: NDArray[np.bool_] = np.asarray(~np.isnan(points.astype(np.float64)).any(axis=1))
         _need_count(int(known.sum()))
         if not known.all():
@@ -284,15 +304,12 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
     kind, name_of_kind = ("<f4", "float") if lost <= LOSS else ("<f8", "double")
-    columns = {"points": points.astype(kind)} | ({} if cloud.colors is None else {"colors": cloud.colors})
-    rows = np.empty(len(points), [(name, column.dtype, (3,)) for name, column in columns.items()])
-    for name, column in columns.items():
-        rows[name] = column
+    rows = [points.astype(kind).view(np.uint8), *([] if cloud.colors is None else [cloud.colors])]
     lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
     lines += [f"property {name_of_kind} {axis}" for axis in "xyz"]
     lines += [f"property uchar {name}" for name in ("red", "green", "blue") if cloud.colors is not None]
     with atomic_write(path, overwrite=overwrite) as file:
-        file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
+        file.write("\n".join([*lines, "end_header", ""]).encode() + np.hstack(rows).tobytes())
 
 
 def _need_unit(unit: str) -> None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator
-from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array, csr_array, eye_array
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
@@ -180,7 +179,7 @@ def face_size(placed: Points) -> float:
 
 
 def _thinned(points: Points, cell: float) -> Points:
-    while len(found := clouds.thinned(points, cell)) > _MOST:
+    while len(found := clouds.voxels(points, cell, points.min(axis=0))[1]) > _MOST:
         cell *= 1.5
     return found
 
@@ -330,7 +329,7 @@ def _tip_at_origin(points: Points, pose: Floats) -> Floats:
         near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
         if not len(near):
             break
-        tip = near[clouds.mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
+        tip = near[clouds.mean_of_neighbours(near, near[:, :1], min(8, len(near))).argmax()]
         pose = rigid(np.eye(3), -np.array([tip[0], tip[1], 0.0])) @ pose
     return pose
 
@@ -369,7 +368,7 @@ class Relief:
 @lru_cache(maxsize=1)
 def mean_relief() -> Relief:
     """The relief of the embedded model's mean face."""
-    depth = _smoothed(_mean_depth(), 0.7)
+    depth = clouds.blurred(_mean_depth(), 0.7)
     slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
     return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
 
@@ -384,9 +383,7 @@ def face_likeness(placed: Floats) -> float:
     depth, _, known = mean_relief().at(placed)
     near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
     skin = placed[near]
-    cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
-    count, total = (np.bincount(cells, of, _SHAPE[0] * _SHAPE[1]).reshape(_SHAPE) for of in (None, skin[:, 0]))
-    relief = _smoothed(np.where(count > 0, total / np.maximum(count, 1), np.nan), _BLUR)
+    relief = clouds.relief(np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int), skin[:, 0], _SHAPE, _BLUR)
     face, weight = _compared()
     on = np.isfinite(relief) & (weight > 0.02)
     if on.sum() < _FEWEST_CELLS:
@@ -411,16 +408,9 @@ def _mean_depth() -> Floats:
 
 @lru_cache(maxsize=1)
 def _compared() -> tuple[Floats, Floats]:
-    face = _smoothed(_mean_depth(), _BLUR)
+    face = clouds.blurred(_mean_depth(), _BLUR)
     weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
     return face, np.where(np.isfinite(face), weight, 0.0)
-
-
-def _smoothed(depth: Floats, blur: float) -> Floats:
-    known = np.isfinite(depth)
-    weight = gaussian_filter(known.astype(float), blur)
-    depth = gaussian_filter(np.where(known, depth, 0.0), blur) / np.maximum(weight, 1e-9)
-    return np.where(weight > 0.01, depth, np.nan)
 
 
 def _places(cells: Mask) -> Floats:

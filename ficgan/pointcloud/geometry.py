@@ -11,12 +11,11 @@ from typing import Literal
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, relief, rigid
 from ficgan.pointcloud.frame import find_face
 
 # -- registration -----------------------------------------------------------------------------------------------------
@@ -177,20 +176,15 @@ def shaded(cloud: Cloud) -> Cloud:
         raise InputError(f"the cloud is {wide:.3g} m wide, too wide to be lit; remove stray points, or check its unit")
     normals = pca_normals(cloud.points, neighbours=NEIGHBOURS)
     light = AMBIENT + (1 - AMBIENT) * np.clip(normals @ LAMP, 0, 1)
-    light = np.minimum(light * np.exp(-CAVITY * np.clip(-_relief(cloud.points) / DEEP, -0.3, 2)), 1)
+    light = np.minimum(light * np.exp(-CAVITY * np.clip(-_in_front(cloud.points) / DEEP, -0.3, 2)), 1)
     return Cloud(cloud.points, np.round(light[:, None] * np.array(SKIN, np.float64)).astype(np.uint8))
 
 
-def _relief(points: Floats) -> Floats:
+def _in_front(points: Floats) -> Floats:
     """[N] metres by which points lie in front of the face smoothed over `REACH`, seen along x."""
-    low = points[:, 1:].min(axis=0) - 3 * REACH
-    rows, columns = np.floor((points[:, 1:] - low) / CELL).astype(np.intp).T
-    shape = (int(rows.max() + 3 * REACH / CELL) + 2, int(columns.max() + 3 * REACH / CELL) + 2)
-    flat = rows * shape[1] + columns
-    count, total = (np.bincount(flat, of, shape[0] * shape[1]).reshape(shape) for of in (None, points[:, 0]))
-    weight = gaussian_filter((count > 0).astype(np.float64), REACH / CELL)
-    smooth = gaussian_filter(total / np.maximum(count, 1), REACH / CELL)
-    return points[:, 0] - smooth[rows, columns] / weight[rows, columns]
+    cells = np.floor((points[:, 1:] - points[:, 1:].min(axis=0) + 3 * REACH) / CELL).astype(np.intp)
+    rows, columns = (cells.max(axis=0) + 3 * REACH / CELL + 2).astype(int).tolist()
+    return points[:, 0] - relief(cells, points[:, 0], (rows, columns), REACH / CELL, 0.0)[tuple(cells.T)]
 
 
 # -- the projection ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
-from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, merged
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
@@ -100,33 +100,17 @@ def treatments_of(config: CloudStudyConfig, *, costly: bool = False) -> list[Tre
 
 def sweep(made: Sequence[CloudAnonymizer], cloud: Cloud, name: str) -> Swept:
     """A cloud under one method at several strengths; SmoothKNN's neighbours are looked for once."""
-    sizes = [one.k for one in made if isinstance(one, SmoothKNN)]
-    if sizes:
-        return _smoothed(sizes, cloud)
     found: Swept = []
+    if sizes := [one.k for one in made if isinstance(one, SmoothKNN)]:
+        most = max((k for k in sizes if k <= len(cloud)), default=1)
+        rows = cKDTree(cloud.points).query(cloud.points, range(1, most + 1))[1]
+        sums = np.stack([np.cumsum(column[rows], axis=1) for column in cloud.columns.T], axis=2)
+        return [Cloud.of_columns(sums[:, k - 1] / k) if k <= len(cloud) else None for k in sizes]
     for anonymise in made:
-        try:
-            found.append(anonymise(cloud, name=name))
-        except InputError:
-            found.append(None)
+        found.append(None)
+        with contextlib.suppress(InputError):
+            found[-1] = anonymise(cloud, name=name)
     return found
-
-
-def _smoothed(sizes: list[int], cloud: Cloud) -> Swept:
-    """SmoothKNN at several k, by running sums over the neighbours of the largest."""
-    means = {k: np.empty((len(cloud), 3 if cloud.colors is None else 6)) for k in sizes if k <= len(cloud)}
-    centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
-    values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
-    rows = cKDTree(cloud.points).query(cloud.points, max(means, default=1))[1].reshape(len(cloud), -1)
-    for column, channel in enumerate(values.T):
-        sums = np.cumsum(channel[rows], axis=1)
-        for k, mean in means.items():
-            mean[:, column] = sums[:, k - 1] / k
-    made = {
-        k: cloud.with_points(mean[:, :3] + centre, None if cloud.colors is None else rounded_colors(mean[:, 3:]))
-        for k, mean in means.items()
-    }
-    return [made.get(k) for k in sizes]
 
 
 # -- who looks at pictures --------------------------------------------------------------------------------------------
