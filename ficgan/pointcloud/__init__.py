@@ -21,19 +21,9 @@ from ficgan.pointcloud.cloud import (
 from ficgan.pointcloud.face import FaceLandmarks
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
 from ficgan.pointcloud.geometry import project
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer, Merge2Faces
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Merge2Faces
 
-__all__ = [
-    "CLOUD_ANONYMIZERS",
-    "STRENGTHS",
-    "Cloud",
-    "CloudAnonymizer",
-    "anonymise_scan",
-    "merged",
-    "project",
-    "read_cloud",
-    "write_cloud",
-]
+__all__ = ["CLOUD_ANONYMIZERS", "Cloud", "CloudAnonymizer", "anonymise_scan", "project", "read_cloud", "write_cloud"]
 
 Rest = Literal["head", "keep", "drop"]
 
@@ -155,7 +145,7 @@ def anonymise_scan(
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
-        "reversible_by": method.traits.reversible_by or None,
+        "reversible_by": method.reversible_by or None,
         "warnings": [*warnings, *cautions(method)],
     }
     if isinstance(method, Merge2Faces):
@@ -167,8 +157,8 @@ def anonymise_scan(
 def cautions(method: CloudAnonymizer) -> list[str]:
     """Sentences about what holds of every result of a method."""
     found = []
-    if method.traits.reversible_by:
-        found.append(f"{method.name} can be undone by {method.traits.reversible_by}")
+    if method.reversible_by:
+        found.append(f"{method.name} can be undone by {method.reversible_by}")
     if isinstance(method, Merge2Faces) and method.weight > NEARLY_TARGET:
         found.append(
             "the result is nearly the target's own face: it shows who that is, and with it weaker results can be "

@@ -152,7 +152,6 @@ def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
 
 def without_outliers(cloud: Cloud) -> Cloud:
     """The cloud without outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
-    cloud.need(OUTLIER_NEIGHBOURS, "the removal of outliers")
     mean = np.empty(len(cloud))
     for part, distances, _ in _neighbourhoods(cloud.points, OUTLIER_NEIGHBOURS):
         mean[part] = distances.mean(axis=1)
@@ -268,13 +267,13 @@ def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str
             notes.append(f"{(~known).sum():,} of {len(known):,} points have no coordinates (NaN) and were left out")
         metres = points[known].astype(np.float64) * UNITS[unit]
         cloud = Cloud(metres, None if colors is None else _eight_bit(colors[known]))
+        check_size(cloud, unit)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    check_size(cloud, str(path), unit)
     return cloud
 
 
-def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
+def check_size(cloud: Cloud, unit: str = "m") -> None:
     """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %."""
     low, high = np.percentile(cloud.points, [1, 99], axis=0) if len(cloud) else np.zeros((2, 3))
     extent = float((high - low).max())
@@ -282,8 +281,7 @@ def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
         return
     fits = [name for name in UNITS if HEAD[0] <= extent * UNITS[name] / UNITS[unit] <= HEAD[1]]
     advice = f"give --unit {fits[0]}" if fits else "bring its coordinates to metres"
-    begin = f"{where}: the cloud" if where else "the cloud"
-    raise InputError(f"{begin} is {extent:.3g} m across, read in {unit}; a face is some 0.2 m: {advice}")
+    raise InputError(f"the cloud is {extent:.3g} m across, read in {unit}; a face is some 0.2 m: {advice}")
 
 
 def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", overwrite: bool = False) -> None:

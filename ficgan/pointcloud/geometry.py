@@ -93,8 +93,6 @@ def _step(points: Points, planes: Points, normals: Floats) -> Floats:
 
 # -- identity by the shape of the upper face --------------------------------------------------------------------------
 
-Vector = NDArray[np.float32]
-
 UPPER = (-0.02, 0.07)  # lowest and highest y of what expressions move least: nose, eyes and forehead; canonical frame
 HALF = 0.05  # largest |z| of it
 BEHIND = 0.08  # no point with x below −this belongs to it
@@ -114,7 +112,7 @@ _GRID = np.stack(
 DESCRIPTIONS = {"depth": _GRID.size // 2, "normals": _GRID.size // 2 * 3}
 
 
-def describe(cloud: Cloud) -> dict[str, Vector]:
+def describe(cloud: Cloud) -> dict[str, NDArray[np.float32]]:
     """The relief of the upper face of a cloud in the canonical frame, millimetres, and the normals of the relief.
 
     The normals tell more of noses and brows than of how wide a face is.
@@ -140,19 +138,6 @@ def describe(cloud: Cloud) -> dict[str, Vector]:
     normals = np.stack([np.ones_like(up), -up, -right])
     normals /= np.linalg.norm(normals, axis=0)
     return {"depth": (1000 * depth).astype(np.float32).ravel(), "normals": normals.astype(np.float32).ravel()}
-
-
-def compare_descriptions(gallery: Vector, probes: Vector) -> Vector:
-    """Scores [P,G], −1…1, of probes [P,D] and a gallery [G,D]: how alike they differ from the gallery's mean face."""
-    middle = gallery.mean(axis=0)
-    if len(gallery) < 2 or not np.abs(gallery - middle).max() > 0:
-        raise InputError(f"a gallery of {len(gallery)} needs two different faces or more to compare with")
-    return _units(probes - middle) @ _units(gallery - middle).T
-
-
-def _units(vectors: Vector) -> Vector:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 # -- pictures: light, chosen by the scores of YuNet, a detector, on twelve scans without colours ----------------------

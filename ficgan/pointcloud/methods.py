@@ -28,12 +28,15 @@ class CloudTraits:
 
     title: str  # for tables
     family: str  # the thesis' category
-    source: str  # section and algorithm
+    algorithm: int  # the thesis' number
     parameter: str  # that the strength sets
     step: float  # of that parameter, for each strength
     stochastic: bool = False  # another seed gives another cloud
-    reversible_by: str = ""  # who can restore the cloud, such as "whoever has the target face"; "": nobody known
     needs_target: bool = False  # a second face must be given by `with_target`
+
+    @property
+    def source(self) -> str:
+        return f"point-cloud thesis, §3.2.2.{self.algorithm}, Algorithm {self.algorithm}"
 
     def of_strength(self, strength: int) -> float:
         """Value of the parameter at one of the 35 strengths."""
@@ -45,6 +48,7 @@ class CloudAnonymizer(Parametrised):
     """A cloud in the canonical frame in, an anonymised one out; the input is not changed."""
 
     traits: ClassVar[CloudTraits]
+    reversible_by: ClassVar[str] = ""  # who can restore the cloud; "": nobody known
     # Of random draws. None: from the system's entropy, so no two results are alike. With a number results repeat, and
     # whoever knows it and the cloud's name can draw the same again.
     seed: int | None = None
@@ -84,9 +88,7 @@ class CentroidVoxel(CloudAnonymizer):
     size: float = param(0.005, "side of a voxel, metres", low=1e-9)
 
     name: ClassVar[str] = "centroid-voxel"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "CentroidVoxel", "sampling", "point-cloud thesis, §3.2.2.1, Algorithm 1", "size", _VOXEL_STEP
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("CentroidVoxel", "sampling", 1, "size", _VOXEL_STEP)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(1, "CentroidVoxel")
@@ -110,18 +112,10 @@ class UniformNoise(CloudAnonymizer):
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
     name: ClassVar[str] = "uniform-noise"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "UniformNoise",
-        "noise",
-        "point-cloud thesis, §3.2.2.2, Algorithm 2",
-        "b",
-        0.00064,
-        stochastic=True,
-        reversible_by="anyone with the seed, entirely; anyone, in part, by fitting a surface to the points",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("UniformNoise", "noise", 2, "b", 0.00064, stochastic=True)
+    reversible_by = "anyone with the seed, entirely; anyone, in part, by fitting a surface to the points"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "UniformNoise")
         return replace(cloud, points=(self.draws(name).random(cloud.points.shape) - 0.5) * self.b + cloud.points)
 
 
@@ -144,17 +138,10 @@ class Tapering(CloudAnonymizer):
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     name: ClassVar[str] = "tapering"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "Tapering",
-        "warping",
-        "point-cloud thesis, §3.2.2.3, Algorithm 3",
-        "r",
-        0.087,
-        reversible_by="anyone: r can be guessed from the result alone",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("Tapering", "warping", 3, "r", 0.087)
+    reversible_by = "anyone: r can be guessed from the result alone"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "Tapering")
         points = cloud.points.copy()
         points[:, :2] *= taper_factors(points[:, 2], self.r)[:, None]
         return replace(cloud, points=points)
@@ -172,15 +159,8 @@ class Merge2Faces(CloudAnonymizer):
     target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
 
     name: ClassVar[str] = "merge-2-faces"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "Merge2Faces",
-        "morphing",
-        "point-cloud thesis, §3.2.2.4, Algorithm 4",
-        "weight",
-        0.0285,
-        reversible_by="anyone with the target face, or another's result of a high strength, unless the weight is 1",
-        needs_target=True,
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("Merge2Faces", "morphing", 4, "weight", 0.0285, needs_target=True)
+    reversible_by = "anyone with the target face, or another's result of a high strength, unless the weight is 1"
 
     def with_target(self, target: Cloud) -> Self:
         target.need(1, "the target of Merge2Faces")
@@ -214,17 +194,10 @@ class SmoothKNN(CloudAnonymizer):
     k: int = param(80, "neighbours, the point itself included", low=1)
 
     name: ClassVar[str] = "smooth-knn"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "SmoothKNN",
-        "smoothing",
-        "point-cloud thesis, §3.2.2.5, Algorithm 5",
-        "k",
-        8,
-        reversible_by="anyone, by half: k is found from the result, and much of the lost detail is put back",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("SmoothKNN", "smoothing", 5, "k", 8)
+    reversible_by = "anyone, by half: k is found from the result, and much of the lost detail is put back"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(self.k, f"SmoothKNN with k = {self.k}")
         return Cloud.of_columns(mean_of_neighbours(cloud.points, cloud.columns, self.k))
 
     def drawn_with(self) -> dict[str, Any]:
@@ -244,9 +217,7 @@ class PMP(CloudAnonymizer):
     n: int = param(10_352, "points of the result", low=1)
 
     name: ClassVar[str] = "pmp"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "PMP", "point operations", "point-cloud thesis, §3.2.2.6, Algorithm 6", "alpha", 0.00215, stochastic=True
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("PMP", "point operations", 6, "alpha", 0.00215, stochastic=True)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         triangles = alpha_shape(cloud, self.alpha)

@@ -17,11 +17,12 @@ from scipy.spatial import Delaunay
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, STRENGTHS, Cloud, methods, segmented
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, methods, segmented
 from ficgan.pointcloud.cloud import farthest_point_sample
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
     PMP,
+    STRENGTHS,
     CentroidVoxel,
     Merge2Faces,
     SmoothKNN,
@@ -252,7 +253,7 @@ FLAT = (
         (lambda: Merge2Faces().with_target(NOTHING), InputError),
         (lambda: unsmooth(merged_face(1), 5000), InputError),
         *((lambda weight=weight: unmerge(NOTHING, weight, NOTHING, SHIFT), UsageError) for weight in (1.0, np.nan)),
-        *((lambda method=method: method()(NOTHING), InputError) for method in (SmoothKNN, UniformNoise, CentroidVoxel)),
+        *((lambda method=method: method()(NOTHING), InputError) for method in (SmoothKNN, CentroidVoxel)),
     ],
 )
 def test_wrong_parameters_and_clouds(call, error):

@@ -17,11 +17,11 @@ from ficgan.pointcloud import (
     RADIUS,
     Cloud,
     anonymise_scan,
-    merged,
     prepare,
     read_cloud,
     segmented,
 )
+from ficgan.pointcloud.cloud import merged
 from ficgan.pointcloud.face import (
     FaceLandmarks,
     MadeHead,

@@ -27,9 +27,10 @@ from ficgan.lab.clouds.study import (
 )
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
+from ficgan.lab.readers import similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Run, Task
-from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 Scans = Mapping[int, Mapping[str, Record]]  # what `read_scan` has found, by row
@@ -114,17 +115,18 @@ class _Comparison:
             for name in DESCRIPTIONS:
                 seen = gallery[f"seen {name}"]
                 if seen.sum() > 1:
-                    # Without an upper face one is unlike everybody, and no part of the mean face.
-                    matrix = np.full((len(record), len(gallery)), -1e9, np.float32)
                     known, probes = (some[f"by {name}"].astype(np.float32) for some in (gallery[seen], record))
-                    matrix[:, seen] = compare_descriptions(known, probes)
-                    how: Any = {"metric": "euclidean", "acquired": record[f"seen {name}"]}
-                    yield name + IN_SPACE, Scores.from_matrix(matrix, people, self.enrolled, **how)
+                    middle = known.mean(axis=0)
+                    # Without an upper face one is unlike everybody, and no part of the mean face.
+                    matrix = np.full((len(record), len(gallery)), -1e9)
+                    matrix[:, seen] = similarities(probes - middle, known - middle, "cosine")
+                    seen_too = record[f"seen {name}"]
+                    yield name + IN_SPACE, Scores.from_matrix(matrix, people, self.enrolled, acquired=seen_too)
             return
         kept = gallery["made"]
         for reader in self.study.judges.readers if kept.sum() > 1 else ():
             faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
-            how = {"metric": reader.metric, "acquired": record["made"]}
+            how: Any = {"metric": reader.metric, "acquired": record["made"]}
             yield reader.name, Scores.compare(faces, others, people, self.enrolled[kept], **how)
 
 
