@@ -38,7 +38,7 @@ Image = NDArray[np.uint8]
 # Structured arrays. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `features`, and `by NAME` for
 # each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of shape.
 Record = NDArray[np.void]
-Swept = list[Cloud | None]  # anonymised clouds by strength; None: the method cannot work
+Swept = list[tuple[CloudAnonymizer, Cloud | None]]  # methods, and what they made; None: they cannot work
 IN_SPACE = " (3D)"  # ends the names of what is read in the clouds themselves
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
@@ -100,17 +100,15 @@ def treatments_of(config: CloudStudyConfig, *, costly: bool = False) -> list[Tre
 
 def sweep(made: Sequence[CloudAnonymizer], cloud: Cloud, name: str) -> Swept:
     """A cloud under one method at several strengths; SmoothKNN's neighbours are looked for once."""
-    found: Swept = []
-    if sizes := [one.k for one in made if isinstance(one, SmoothKNN)]:
-        most = max((k for k in sizes if k <= len(cloud)), default=1)
-        rows = cKDTree(cloud.points).query(cloud.points, range(1, most + 1))[1]
+    found: dict[CloudAnonymizer, Cloud] = {}
+    if smooth := [one for one in made if isinstance(one, SmoothKNN) and one.k <= len(cloud)]:
+        rows = cKDTree(cloud.points).query(cloud.points, range(1, max(one.k for one in smooth) + 1))[1]
         sums = np.stack([np.cumsum(column[rows], axis=1) for column in cloud.columns.T], axis=2)
-        return [Cloud.of_columns(sums[:, k - 1] / k) if k <= len(cloud) else None for k in sizes]
-    for anonymise in made:
-        found.append(None)
+        found |= {one: Cloud.of_columns(sums[:, one.k - 1] / one.k) for one in smooth}
+    for anonymise in set(made) - set(smooth):
         with contextlib.suppress(InputError):
-            found[-1] = anonymise(cloud, name=name)
-    return found
+            found[anonymise] = anonymise(cloud, name=name)
+    return [(one, found.get(one)) for one in made]
 
 
 # -- who looks at pictures --------------------------------------------------------------------------------------------
@@ -157,13 +155,6 @@ class PictureJudges:
         if self.perception is not None:
             fields["features"] = self.perception.features(stack).astype(np.float16)
         return _record(fields)
-
-    def read_photo(self, image: Image, detector: FaceDetector) -> Record:
-        """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
-        faces = detector.detect(image)
-        marks = faces[0].landmarks if faces else _whole(image)
-        read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in self.readers}
-        return _record({"made": np.ones(1, bool), **read})
 
 
 def _record(fields: Mapping[str, NDArray[Any]]) -> Record:
@@ -246,20 +237,20 @@ class CloudStudy:
         target = self.prepared(self.clouds.target).inner
         return [one.with_target(target) for one in made]
 
-    def swept(self, row: int, made: Sequence[CloudAnonymizer]) -> Swept:
+    def swept(self, row: int, method: str, strengths: Sequence[int]) -> Swept:
         """The inner part of a scan under one method at several strengths."""
-        return sweep(made, self.prepared(row).inner, self.clouds.scans[row].name)
+        return sweep(self.anonymisers(method, strengths), self.prepared(row).inner, self.clouds.scans[row].name)
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
         parts = self.prepared(row)
         return project(merged(parts.inner if inner is None else inner, parts.outer), **drawn)
 
-    def pictures(self, row: int, clouds: Swept, made: Sequence[CloudAnonymizer]) -> list[Image]:
+    def pictures(self, row: int, swept: Swept) -> list[Image]:
         """As the thesis draws the results of methods; the surroundings alone where none could be made."""
         return [
             self.surroundings(row) if cloud is None else self.picture(row, cloud, **how.drawn_with())
-            for cloud, how in zip(clouds, made, strict=True)
+            for how, cloud in swept
         ]
 
     def surroundings(self, row: int) -> Image:
@@ -304,11 +295,15 @@ def open_study(config: CloudStudyConfig) -> CloudStudy:
 
 
 def read_photo(config: CloudStudyConfig, place: int, say: Say) -> Record:
-    """What is read in a gallery photo: a record [1]."""
+    """What is read in a gallery photo: a record [1]; of the whole photo where no face is found."""
     study = open_study(config)
     path = study.clouds.photos[place].path
     assert path is not None
-    return study.judges.read_photo(read_image(path).rgb, get_detector(config.detector))
+    image = read_image(path).rgb
+    faces = get_detector(config.detector).detect(image)
+    marks = faces[0].landmarks if faces else _whole(image)
+    read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in study.judges.readers}
+    return _record({"made": np.ones(1, bool), **read})
 
 
 def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray[Any]]:
@@ -326,14 +321,13 @@ def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray
     out: dict[str, NDArray[Any]] = {"clear": clear, "surroundings": around, "clear" + IN_SPACE: read_shapes([inner])}
     for how in study.treatments(row):
         say(f"{study.clouds.scans[row].name}: {how.name}")
-        made = study.anonymisers(how.method, how.strengths)
-        clouds = study.swept(row, made)
+        swept = study.swept(row, how.method, how.strengths)
         if how.attacker:
-            undo, both = INVERSES[how.attacker].undo, zip(made, clouds, strict=True)
-            clouds = [None if cloud is None else undo(one, inner, cloud) for one, cloud in both]
-        record = study.judges.read(study.pictures(row, clouds, made), (seen, clear))
-        record["made"] = [cloud is not None for cloud in clouds]
-        few = [cloud for cloud, one in zip(clouds, how.strengths, strict=True) if one in config.costly_strengths]
+            undo = INVERSES[how.attacker].undo
+            swept = [(one, None if cloud is None else undo(one, inner, cloud)) for one, cloud in swept]
+        record = study.judges.read(study.pictures(row, swept), (seen, clear))
+        record["made"] = [cloud is not None for _, cloud in swept]
+        few = [cloud for (_, cloud), at in zip(swept, how.strengths, strict=True) if at in config.costly_strengths]
         out |= {how.name: record, how.name + IN_SPACE: read_shapes(few)}
     if row in study.clouds.probes[: config.timed]:
         out |= {f"seconds {method}": study.seconds(row, method) for method in config.methods}
@@ -392,8 +386,7 @@ def training_views(study: CloudStudy, row: int) -> Images:
 
     out = [views(None)]
     for method in study.config.methods:
-        made = study.anonymisers(method, strengths)
-        for cloud, how in zip(study.swept(row, made), made, strict=True):
+        for how, cloud in study.swept(row, method, strengths):
             # What is black, which no projection is, is left out by `_pairs`.
             out.append(np.zeros_like(out[0]) if cloud is None else views(cloud, **how.drawn_with()))
     return np.stack(out)
@@ -414,15 +407,9 @@ def train_and_guess(
     people = study.clouds.numbers(study.clouds.probes)
     learning, tried = split(people, study.config.seed)
     pairs = _pairs(study, [scans[row]["views"] for row in training_rows(study)])
-    attacker = ThesisAutoEncoder(
-        size=settings.size,
-        epochs=settings.epochs,
-        batch=8,
-        minutes=settings.minutes,
-        held=min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning)),
-        seed=study.config.seed,
-        device=settings.device,
-    )
+    held = min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning))
+    given = settings.model_dump(include={"size", "epochs", "minutes", "device"})
+    attacker = ThesisAutoEncoder(batch=8, held=held, seed=study.config.seed, **given)
     workspace = out / "attacker" / digest_of(attacker, pairs)
     trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
@@ -431,8 +418,7 @@ def train_and_guess(
         name, clear = study.clouds.scans[row].name, (study.picture(row), scans[row]["clear"])
         say(f"guessing at {name}")
         for method in study.config.methods:
-            made = study.anonymisers(method, strengths)
-            images = study.pictures(row, study.swept(row, made), made)
+            images = study.pictures(row, study.swept(row, method, strengths))
             names = tuple(f"{name} {method} {strength}" for strength in strengths)
             guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
             for image, guess in zip(images, guesses, strict=True):
