@@ -330,7 +330,6 @@ def test_a_lost_face_is_forty_pixels_away() -> None:
     made["found"][:2] = False
     made["marks"][:2] = np.nan
     clear["found"][4] = False
-    assert room.landmark_distances(clear, made) == pytest.approx([40, 40, 5, 5, np.nan], nan_ok=True)
     assert value_of(utility(clear, made), "landmark-distance") == pytest.approx((5 + 40) / 2)
 
 

@@ -110,7 +110,7 @@ def write_pages(
     batches, failed, waiting = list[Batch](), list[str](), list[Work]()  # no more than one batch is in memory
     for done, blob in enumerate(work, 1):
         try:
-            waiting.append(_image(blob, detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))))
+            waiting.append(_image(blob, detected.find(blob.name) or ImageRecord(blob.name)))
         except InputError as error:
             failed.append(str(error))
         if waiting and (len(waiting) == size - gold or done == len(work)):
@@ -228,7 +228,7 @@ class ImageRecord:
     """The faces of an image, in pixels of the upright image; `name` is relative to its folder or archive."""
 
     name: str
-    boxes: Boxes
+    boxes: Boxes = field(default_factory=lambda: np.empty((0, 4)))
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

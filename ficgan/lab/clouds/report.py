@@ -57,13 +57,11 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     out = [area, eer(scores), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
-    value, high, low = (
-        None if one is None or other is None else mu_privacy(one, other)
-        for one, other in ((area.value, first.value), (area.low, first.low), (area.high, first.high))
-    )
-    mean = Figure("mu-privacy", value, low, high, first.n, first.unit)
-    if value is None:
-        mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    if area.value is not None and first.value is not None:
+        ends = ((area.high, first.high), (area.low, first.low))
+        low, high = (None if one is None or other is None else mu_privacy(one, other) for one, other in ends)
+        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), low, high, first.n, first.unit)
     missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
     return (*out, mean, *missed)
 
@@ -84,25 +82,20 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
     mean = sample.none("mu-utility", "there is no SSIM")
     if ssim.value is not None and detected.value is not None:
         mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
+    apart = np.where(made["found"], landmark_distance(clear["marks"], made["marks"]), _MISS)
     timed = int(np.isfinite(seconds).sum())
     deviation = [Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit)] if timed else []
     return (
         detected,
         Figure("detection-drop", base - (detected.value or 0.0), n=len(made), unit=sample.unit),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
-        sample.median("landmark-distance", landmark_distances(clear, made), f"{_MISS:g} px where no face is"),
+        sample.median("landmark-distance", np.where(known, apart, np.nan), f"{_MISS:g} px where no face is"),
         ssim,
         fid,
         sample.mean("seconds", seconds),
         *deviation,
         mean,
     )
-
-
-def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
-    """[P] mean distance of five landmarks, pixels; 40 where a face is not found, NaN where the clear one is not."""
-    apart = landmark_distance(clear["marks"], made["marks"])
-    return np.where(clear["found"], np.where(made["found"], apart, _MISS), np.nan)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -242,13 +235,13 @@ def write_cloud_report(results: Results, out: Path) -> list[Path]:
     every, whole = points(results), ", ".join(map(str, tried_whole(results)))
     sets = [{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()]
     figures = [{"figure": name, "what it is": said} for name, said in METRICS.items()]
-    titled = (
-        ("Scans", "", sets, ()),
-        ("Methods", note_texts("cloud page")["methods"].format(whole=whole), summary(results), ()),
-        ("Every method at every strength", "", every, tuple(PLOTS)),
-        ("Figures", "", figures, ()),
-    )
-    tables = [dict(zip(("title", "note", "rows", "plots"), one, strict=True)) for one in titled]
+    said = note_texts("cloud page")["methods"].format(whole=whole)
+    tables = [
+        {"title": "Scans", "note": "", "rows": sets, "plots": ()},
+        {"title": "Methods", "note": said, "rows": summary(results), "plots": ()},
+        {"title": "Every method at every strength", "note": "", "rows": every, "plots": tuple(PLOTS)},
+        {"title": "Figures", "note": "", "rows": figures, "plots": ()},
+    ]
     plots = {stem: (caption, size, partial(draw, results, every)) for stem, (caption, size, draw) in PLOTS.items()}
     return write_tables(results, out, tables, plots)
 

@@ -55,7 +55,6 @@ def make_network(
     """A classifier of torchvision, or the narrow one, drawn by the seed; weights as of `load_weights`."""
     from torchvision import models
 
-    check_network(name)
     # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published weights
     # expect inputs in [−1, 1].
     inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
@@ -135,11 +134,7 @@ def fit(
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
     learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
     loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
-
-    def report(done: int, total: int | None, text: str) -> None:
-        say(text)
-
-    loop.run(report)
+    loop.run(lambda done, total, text: say(text))
     network.eval()
 
 

@@ -171,7 +171,7 @@ def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
     for split, blob, names, difficult, boxes in found:
         numbers = np.array([kinds.index(name) for name in names], np.int64)
         half_open = boxes - np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1 and includes the last
-        scenes.append(Scene(blob.name, blob, 0, split, half_open, None, numbers, difficult))
+        scenes.append(Scene(blob.name, blob, 0, split, half_open, kinds=numbers, difficult=difficult))
     return Scenes(tuple(scenes), kinds)
 
 
