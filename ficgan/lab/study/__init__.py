@@ -113,7 +113,8 @@ def _transferred(
     """By task, a row for each network, pretraining and metric."""
     place, tasks = {(cell.network, cell.variant, cell.seed): cell.path for cell in cells}, []
     for name, network, pretrained, seed in begun:
-        title, weights = f"{network} for {name}, begun {pretrained}, seed {seed}", place.get((network, pretrained, seed))
+        title = f"{network} for {name}, begun {pretrained}, seed {seed}"
+        weights = place.get((network, pretrained, seed))
         tasks.append(Task(title, None, _tune, (*here, name, network, seed, weights)))
     made = run.results(tasks)
     run.check()
@@ -280,7 +281,8 @@ def _results(study: Study, start: float) -> Results:
     facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
     settings = config.model_dump() | {"transfer": list(config.tasks)}
     provenance = origin(settings, time.monotonic() - start) | {"set": facts}
-    return Results("Face obfuscation: what it costs a classifier", notes("study", holds, config=config, **values), provenance)
+    caveats = notes("study", holds, config=config, **values)
+    return Results("Face obfuscation: what it costs a classifier", caveats, provenance)
 
 
 # -- tables, figures and the page --------------------------------------------------------------------------------------
