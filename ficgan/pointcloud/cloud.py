@@ -244,9 +244,7 @@ LOSS = 1e-7
 def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str] | None = None) -> Cloud:
     """The points of a file of one of `READERS`, or the vertices of a mesh, in metres and in the file's own order.
 
-    Args:
-        unit: of its coordinates, one of `UNITS`.
-        notes: takes a sentence for each thing that could not be kept.
+    `unit` is that of the file, one of `UNITS`; `notes` takes a sentence for each thing that could not be kept.
 
     Raises:
         InputError: the file is missing, damaged, too large, or of a size in which no face can be.
@@ -285,12 +283,9 @@ def check_size(cloud: Cloud, unit: str = "m") -> None:
 
 
 def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", overwrite: bool = False) -> None:
-    """Write points and colours of a cloud as PLY, whole or not at all; the folder must exist.
+    """Write points (metres) and colours as PLY, whole or not at all, in a `unit`; the folder must exist.
 
-    Args:
-        cloud: in metres. Coordinates are single precision where that moves no point by more than .0001 mm.
-        unit: of the coordinates in the file.
-        overwrite: replace a file.
+    Coordinates are single precision where that moves no point by more than .0001 mm.
     """
     path = Path(path)
     _need_unit(unit)

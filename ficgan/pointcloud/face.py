@@ -76,9 +76,7 @@ class FaceLandmarks:
 def read_landmarks(path: Path | str) -> FaceLandmarks:
     """Landmarks of a file: one point a line, coordinates separated by spaces or commas."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        lines = [line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()]
-        points = np.array([list(map(float, fields)) for fields in lines if fields]).reshape(-1, 3)
+        points = np.loadtxt(Path(path).read_text(encoding="utf-8").replace(",", " ").splitlines(), ndmin=2)
     except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
         raise InputError(f"{path}: the landmarks cannot be read ({error}); give three numbers a line") from None
     return FaceLandmarks.of_points(points, f"{path}: the landmarks")
@@ -146,10 +144,7 @@ class MadeHead:
 def made_head(seed: int = 0, *, smiling: bool = False, points: int = 45_000, scan: int = 0) -> MadeHead:
     """A head of nobody, its nose tip at the origin: the mean face, moved along the model's shapes, on a plain skull.
 
-    Args:
-        seed: who it is.
-        points: of the cloud, at least 100.
-        scan: seed of the sampling: another one gives other points of the same surface.
+    The seed says who it is; another `scan` gives other points, so many, of the same surface.
     """
     draw, model = generator("made head", seed), _model()
     code = (_SPREAD * draw.standard_normal((1, model.code_size))).astype(np.float32)
@@ -166,8 +161,7 @@ def made_head(seed: int = 0, *, smiling: bool = False, points: int = 45_000, sca
 def face_mesh(identity: Points = NEUTRAL, numbers: Points = NEUTRAL) -> tuple[Points, Points]:
     """A face of the model [468,3] and its five landmarks [5,3], metres, in the canonical frame.
 
-    Args:
-        identity, numbers: coefficients of the shape and numbers of expression, the first so many, standard deviations.
+    Its coefficients of shape and numbers of expression are standard deviations; those that are not given are 0.
     """
     shape = _model().shape
     mesh = shape.mean.astype(np.float64)

@@ -100,14 +100,8 @@ _FEWEST = 30  # points of it
 _STEP_WIDTH = 0.0025  # of the grid over it
 _SMOOTH = 0.004  # standard deviation of the weights by which points around a node are averaged, at least
 # y and z of the nodes [rows (upwards), columns (to the person's right), 2].
-_GRID = np.stack(
-    np.meshgrid(
-        np.arange(UPPER[0], UPPER[1] + _STEP_WIDTH / 2, _STEP_WIDTH),
-        np.arange(-HALF, HALF + _STEP_WIDTH / 2, _STEP_WIDTH),
-        indexing="ij",
-    ),
-    axis=2,
-)
+_AXES = [np.arange(low, high + _STEP_WIDTH / 2, _STEP_WIDTH) for low, high in (UPPER, (-HALF, HALF))]
+_GRID = np.stack(np.meshgrid(*_AXES, indexing="ij"), axis=2)
 # What tells people by shape without any training, and how many numbers each is.
 DESCRIPTIONS = {"depth": _GRID.size // 2, "normals": _GRID.size // 2 * 3}
 
@@ -216,11 +210,8 @@ def project(cloud: Cloud, *, point_size: float = 25.0, order: Literal["y", "x"] 
 def splat(places: NDArray[np.floating], colors: Picture, radius: float, size: tuple[int, int], samples: int) -> Picture:
     """Draw points as filled discs on white, each over all that come before it: [height,width,3] RGB.
 
-    Args:
-        places: [N,2], column and row in pixels, pixel centres at integers; points outside are cut.
-        radius: of the discs, pixels.
-        size: width and height.
-        samples: cells per pixel in each direction; edges are blended over samples² cells.
+    Places [N,2] are columns and rows, pixel centres at integers; those outside of the size (width, height) are cut.
+    Edges are blended over samples² cells of a pixel.
     """
     width, height = size
     # A cell's centre lies at (index + .5)/samples − .5 pixels.

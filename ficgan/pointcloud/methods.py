@@ -275,12 +275,9 @@ _GRAIN = 20.0  # levels of noise in colours above which neighbours are averaged
 
 
 def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Cloud:
-    """The source of a tapered cloud (thesis, eq. 3.2).
+    """The source of a cloud, exactly what was tapered together, as ranks along z are counted (thesis, eq. 3.2).
 
-    Args:
-        cloud: exactly what was tapered together: ranks along z are counted.
-        r: the anonymiser's parameter.
-        floor: of |F|, below which a point stays: it was drawn so close to the z axis that nothing comes back.
+    Where |F| is below `floor` a point stays: it was drawn so close to the z axis that nothing comes back.
     """
     factors = taper_factors(cloud.points[:, 2], r)
     lost = np.abs(factors) < floor
@@ -309,13 +306,8 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Cl
     """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
 
     A point moves straight towards its nearest target point, which is then the nearest to the result, too. Colours come
-    back to ±½ / (1 − weight) levels. Points that do not come back lie where they were.
-
-    Args:
-        cloud: the anonymised face alone, in the frame it was merged in.
-        weight: that it was merged with, below 1.
-        target: the face it was merged with.
-        transform: [4,4], with which the target was laid on the source.
+    back to ±½ / (1 − weight) levels. Points that do not come back lie where they were. `cloud` is the anonymised face
+    alone, in the frame it was merged in; `transform` [4,4] laid the target on the source.
     """
     if not 0 <= weight < 1:
         raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")

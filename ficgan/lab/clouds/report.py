@@ -113,8 +113,7 @@ def needs_cloud(trial: Trial) -> bool:
 def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | None:
     """Of the trials of a method at a strength, on all people, the one that leaves the least mean privacy.
 
-    `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
-    alone.
+    `cloud`: the cloud itself is published, so recognisers of shape and inverses attack too; else projections alone.
     """
     (facts,) = results.sets.values()
     least = min(TRIED, facts["probe_people"])

@@ -395,10 +395,7 @@ def training_views(study: CloudStudy, row: int) -> Images:
 def train_and_guess(
     study: CloudStudy, scans: Mapping[int, Mapping[str, Any]], out: Path, say: Callable[[str], None]
 ) -> CloudGuesses:
-    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
-
-    `scans` are the results of `read_scan` by row.
-    """
+    """Train (or resume) the auto-encoder and read its guesses at people it did not learn from; `read_scan` by row."""
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of

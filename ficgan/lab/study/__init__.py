@@ -71,9 +71,7 @@ def run_obfuscation(
 ) -> StudyRun:
     """Run or resume a study; all figures are also in `out/study.json`.
 
-    Args:
-        jobs: networks that are trained at the same time, in processes or, with `cluster`, by workers of that Ray
-            cluster, which need the same paths.
+    So many jobs train networks at the same time: processes, or workers of a Ray cluster, which need the same paths.
     """
     start, run = time.monotonic(), Run(out, jobs=jobs, cluster=cluster, progress=progress)
     for network in config.networks:
@@ -343,7 +341,7 @@ def _faces(found: Row) -> list[Row]:
         row("supercategory", title, one) | {"paper": " / ".join(map(str, PUBLISHED["supercategories"].get(title, "–")))}
         for title, one in found["supercategories"].items()
     ]
-    images = {int(number): count for number, count in found["images"].items()}
+    images = found["images"]
     few, faced = (sum(count for number, count in images.items() if 0 < number < most) for most in (5, 1e9))
     half, quarter = (sum(one["with_faces"] > share for _, one in classes) for share in (0.5, 0.25))
     note = (
@@ -444,7 +442,7 @@ def _draw_faces(run: StudyRun, canvas: Any) -> None:
     shares = sorted((100 * one["with_faces"] for one in run.study["faces"]["classes"].values()), reverse=True)
     left.bar(range(1, len(shares) + 1), shares, width=1.0)
     left.set(xlabel="categories, in this order", ylabel="images with faces (%)", ylim=(0, 100))
-    images = {int(number): count for number, count in run.study["faces"]["images"].items() if int(number)}
+    images = {number: count for number, count in run.study["faces"]["images"].items() if number}
     right.bar(list(images), list(images.values()), width=1.0, log=max(images.values()) > 100)
     right.set(xlabel="faces in an image", ylabel="images, of those with faces")
 

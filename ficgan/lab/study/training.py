@@ -181,15 +181,11 @@ def to_input(images: Tensor) -> Tensor:
 
 
 def _views(
-    pictures: Pictures,
-    view: Callable[[Image, int], Image],
-    chunks: list[NDArray[np.int64]],
-    config: StudyConfig,
-    device: str,
+    pictures: Pictures, view: Callable[[Image, int], Image], chunks: Sequence[Any], config: StudyConfig, device: str
 ) -> Iterator[Tensor]:
     workers = config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
     loader: Any = torch.utils.data.DataLoader(
-        chunks,  # type: ignore[arg-type]
+        chunks,
         batch_size=None,
         collate_fn=lambda rows: torch.from_numpy(np.stack([view(pictures[row], row) for row in map(int, rows)])),
         num_workers=workers,

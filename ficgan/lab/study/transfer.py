@@ -247,10 +247,7 @@ def detection_precision(
 ) -> float:
     """Average precision at eleven recalls, as of PASCAL VOC 2007, of boxes with an IoU of ½ or more; NaN without truth.
 
-    Args:
-        found: boxes [K,4] with scores [K] of each image.
-        truths: boxes [M,4] of each image.
-        difficult: [M] which truths do not count, whether they are found or not.
+    Of each image: what was found, the truth, boxes [M,4], and which of it [M] does not count, whether found or not.
     """
     scores, right = [], []
     for (boxes, confidence), truth, left_out in zip(found, truths, difficult, strict=True):
