@@ -91,7 +91,7 @@ class _Comparison:
             if clouds.gallery and not how.attacker:
                 parrot = np.stack([self.scans[row][name] for row in clouds.gallery])
             for place, strength in enumerate(how.strengths):
-                what, made = report.label(how.method, strength), record[:, place]
+                what, made = f"{how.method} {strength}", record[:, place]
                 yield from self.trials(made, what, "inverse" if how.attacker else "naive", how.attacker)
                 if parrot is not None and strength in costly:
                     yield from self.trials(made, what, "parrot", "parrot", parrot[:, costly.index(strength)])
@@ -166,7 +166,7 @@ def _results(study: CloudStudy, photos: list[Record], scans: Scans, guesses: Clo
         for place, row in enumerate(clouds.probes[: config.timed]):
             seconds[place] = scans[row][f"seconds {method}"]
         for place, strength in enumerate(sorted(config.strengths)):
-            name = report.label(method, strength)
+            name = f"{method} {strength}"
             results.methods[name] = _facts(method, strength, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], sample)
             results.utilities.append(Utility(clouds.name, name, left))
@@ -183,7 +183,7 @@ def _guessed(pictures: _Comparison, guesses: CloudGuesses, made: dict[str, Recor
             Figure("ssim of the guess", float(record["ssim"].mean()), n=len(record), unit="clouds"),
             Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
         )
-        name = report.label(method, strength)
+        name = f"{method} {strength}"
         for trial in tried.trials(record, name, "reversed", "thesis-autoencoder"):
             yield replace(trial, figures=trial.figures + likeness)
 

@@ -43,11 +43,6 @@ def mu_privacy(area: float, first: float) -> float:
     return 1 - (max(0.0, 2 * (area - 0.5)) + first) / 2
 
 
-def mu_utility(detected: float, likeness: float) -> float:
-    """Mean utility of a delta detection and an SSIM; 1 is best (point-cloud thesis, eq. 5.2)."""
-    return (detected + likeness) / 2
-
-
 def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses.
 
@@ -81,7 +76,7 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
         fid = replace(frechet_figure(name, clear["features"], made["features"]), unit=sample.unit)
     mean = sample.none("mu-utility", "there is no SSIM")
     if ssim.value is not None and detected.value is not None:
-        mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
+        mean = Figure("mu-utility", (detected.value + ssim.value) / 2, n=len(made), unit=sample.unit)  # eq. 5.2
     apart = np.where(made["found"], landmark_distance(clear["marks"], made["marks"]), _MISS)
     timed = int(np.isfinite(seconds).sum())
     deviation = [Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit)] if timed else []
@@ -99,10 +94,6 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
-
-
-def label(method: str, strength: int) -> str:
-    return f"{method} {strength}"
 
 
 def needs_cloud(trial: Trial) -> bool:
@@ -253,8 +244,6 @@ def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row
 
 def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
     names = [name for name in _BY_STRENGTH if any(row.get(name) is not None for row in rows)]
-    if not names:
-        return False
     grid = canvas.subplots(-(-len(names) // 2), 2, squeeze=False)
     styles = {"ceiling": "--", "negative": ":"}
     for axes, name in zip(grid.ravel(), names, strict=False):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ from ficgan.pointcloud.cloud import Cloud, merged
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
-
-if TYPE_CHECKING:
-    from ficgan.lab.attacks import Pairs
 
 Image = NDArray[np.uint8]
 # Structured arrays. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `features`, and `by NAME` for
@@ -377,7 +374,7 @@ def training_rows(study: CloudStudy) -> tuple[int, ...]:
 
 
 def training_views(study: CloudStudy, row: int) -> Images:
-    """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
+    """Views of a scan that the auto-encoder learns from [1 + what was made, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else np.zeros(1)
 
@@ -386,9 +383,8 @@ def training_views(study: CloudStudy, row: int) -> Images:
 
     out = [views(None)]
     for method in study.config.methods:
-        for how, cloud in study.swept(row, method, strengths):
-            # What is black, which no projection is, is left out by `_pairs`.
-            out.append(np.zeros_like(out[0]) if cloud is None else views(cloud, **how.drawn_with()))
+        swept = study.swept(row, method, strengths)
+        out += [views(cloud, **how.drawn_with()) for how, cloud in swept if cloud is not None]
     return np.stack(out)
 
 
@@ -397,13 +393,20 @@ def train_and_guess(
 ) -> CloudGuesses:
     """Train (or resume) the auto-encoder and read its guesses at people it did not learn from; `read_scan` by row."""
     from ficgan.anonymizers import Faces
-    from ficgan.lab.attacks import ThesisAutoEncoder
+    from ficgan.lab.attacks import Pairs, ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of
 
     settings, strengths = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
     learning, tried = split(people, study.config.seed)
-    pairs = _pairs(study, [scans[row]["views"] for row in training_rows(study)])
+    seen, plain, whose, rows = [], [], list[int](), training_rows(study)
+    for row, person in zip(rows, study.clouds.numbers(rows).tolist(), strict=True):
+        clear, *made = scans[row]["views"]
+        seen += made
+        plain += [clear] * len(made)
+        whose += [person] * (len(made) * settings.views)
+    names, who = tuple(map(str, range(len(whose)))), np.array(whose)
+    pairs = Pairs(*(Faces(np.concatenate(some), names, people=who) for some in (seen, plain)))
     held = min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning))
     given = settings.model_dump(include={"size", "epochs", "minutes", "device"})
     attacker = ThesisAutoEncoder(batch=8, held=held, seed=study.config.seed, **given)
@@ -436,21 +439,6 @@ def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
     settings = study.config.attack
     assert settings is not None
     return settings, tuple(sorted({*settings.strengths} & {*study.config.strengths}))
-
-
-def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
-    from ficgan.anonymizers import Faces
-    from ficgan.lab.attacks import Pairs
-
-    seen, clear, people = [], [], []
-    for block, person in zip(learnt, study.clouds.numbers(training_rows(study)), strict=True):
-        kept = block[1:][block[1:].any(axis=(1, 2, 3, 4))]
-        seen.append(kept.reshape(-1, *block.shape[2:]))
-        clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))
-        people.append(np.full(len(seen[-1]), person))
-    whose = np.concatenate(people)
-    names = tuple(str(index) for index in range(len(whose)))
-    return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
 
 
 def _windows(images: Images, size: int) -> Images:
