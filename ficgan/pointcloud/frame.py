@@ -193,11 +193,10 @@ def _poses(points: Points) -> list[Floats]:
     for tip, outward in _peaks(coarse):
         near = coarse[np.linalg.norm(coarse - tip, axis=1) < _REACH + _PEAK]
         proposals += [(support, pose, near) for support, pose in _rolled(near, tip, outward)]
-    proposals.sort(key=lambda proposal: -proposal[0])
-    fits = [(_fitted(near, pose), near) for _, pose, near in proposals[:_FITTED]]
-    fits.sort(key=lambda fit: -_agreement(fit[1], fit[0]))
+    best = sorted(proposals, key=lambda proposal: -proposal[0])[:_FITTED]
+    fits = [(_fitted(near, pose), near) for _, pose, near in best]
     kept: list[Floats] = []
-    for pose, _ in fits:
+    for pose, _ in sorted(fits, key=lambda fit: -_agreement(fit[1], fit[0])):
         if len(kept) < _POSES_KEPT and not any(_same(pose, other) for other in kept):
             kept.append(pose)
     return kept

@@ -356,12 +356,11 @@ def _faces(found: Row) -> list[Row]:
     ]
 
 
-Sides = Mapping[str, tuple[str, str]]
-
-
-def _networks(study: Row, metric: str, sides: Sides, printed: Mapping[str, Sequence[float]]) -> Iterable[Row]:
+def _networks(
+    study: Row, metric: str, sides: Mapping[str, Side], printed: Mapping[str, Sequence[float]]
+) -> Iterable[Row]:
     """A row for each network that has more than the first side: the metric there, and what was lost."""
-    found: dict[str, dict[tuple[str, str], Row]] = {}
+    found: dict[str, dict[Side, Row]] = {}
     for row in study["grid"]:
         found.setdefault(row["network"], {})[row["train"], row["evaluate"]] = row
     for network, mine in [*((name, [one]) for name, one in found.items()), ("average", [*found.values()])]:

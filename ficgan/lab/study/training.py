@@ -161,7 +161,7 @@ class ViewBatches(Batches):
 
 
 def outputs(
-    network: nn.Module, pictures: Pictures, config: StudyConfig, *, batch: int, device: str
+    network: nn.Module, pictures: Pictures, config: StudyConfig, batch: int, device: str
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
     chunks = np.split(np.arange(len(pictures)), range(batch, len(pictures), batch))
@@ -291,14 +291,11 @@ class Study:
 
         def judge(wanted: Variant) -> Any:
             model = make_network(network, classes, weights=path)
-            where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
-            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
+            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, self.config.batch, self.device)
             return evaluation(logits, self.judged.labels)
 
-        evaluations = {}
-        for wanted in self.config.evaluate_on:
-            kept = [*key, self.judged.fingerprint, wanted, _FORM]
-            evaluations[str(wanted)] = self.store.kept(kept, partial(judge, wanted))
+        kept = {one: [*key, self.judged.fingerprint, one, _FORM] for one in self.config.evaluate_on}
+        evaluations = {str(one): self.store.kept(place, partial(judge, one)) for one, place in kept.items()}
         return Cell(network, variant, seed, path, evaluations)
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:

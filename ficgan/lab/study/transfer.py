@@ -89,11 +89,10 @@ class Transfer:
     def _classify(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
         several = self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
-        where: dict[str, Any] = {"batch": self.task.batch, "device": self.device}
-        batches = ViewBatches(*self.train, self.study, seed=seed, **where)
+        batches = ViewBatches(*self.train, self.study, batch=self.task.batch, seed=seed, device=self.device)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
         train(model.to(self.device), batches, loss)
-        logits = outputs(model, self.judged.pictures, self.study, **where)
+        logits = outputs(model, self.judged.pictures, self.study, self.task.batch, self.device)
         if not several:
             return {"top1": float(hits(logits, self.judged.targets, 1).mean())}
         if not (self.judged.targets > 0).any():
