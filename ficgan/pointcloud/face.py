@@ -158,7 +158,9 @@ def made_head(seed: int = 0, *, smiling: bool = False, points: int = 45_000, sca
     return MadeHead(Cloud(spots + _NOISE * rng.standard_normal(spots.shape), colors), five)
 
 
-def face_mesh(identity: Points = NEUTRAL, numbers: Points = NEUTRAL) -> tuple[Points, Points]:
+def face_mesh(
+    identity: NDArray[np.floating] = NEUTRAL, numbers: NDArray[np.floating] = NEUTRAL
+) -> tuple[Points, Points]:
     """A face of the model [468,3] and its five landmarks [5,3], metres, in the canonical frame.
 
     Its coefficients of shape and numbers of expression are standard deviations; those that are not given are 0.

@@ -245,8 +245,8 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
     for blob, record in known.items():
         place = PurePosixPath(blob.name)
         split = str(record.more.get("split") or place.parent.parent.name)
-        inside = [voc_objects(xml[place.stem])[2]] if place.stem in xml else []
-        items.append(Scene(blob.name, blob, index[record.category], split, record.boxes.astype(np.float32), *inside))
+        inside = voc_objects(xml[place.stem])[2] if place.stem in xml else _NO_BOXES
+        items.append(Scene(blob.name, blob, index[record.category], split, record.boxes.astype(np.float32), inside))
     return Scenes(tuple(items), tuple(index))
 
 

@@ -134,7 +134,11 @@ def fit(
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
     learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
     loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
-    loop.run(lambda done, total, text: say(text))
+
+    def report(done: int, total: int | None, text: str) -> None:
+        say(text)
+
+    loop.run(report)
     network.eval()
 
 
@@ -185,7 +189,7 @@ def _views(
 ) -> Iterator[Tensor]:
     workers = config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
     loader: Any = torch.utils.data.DataLoader(
-        chunks,
+        chunks,  # type: ignore[arg-type]
         batch_size=None,
         collate_fn=lambda rows: torch.from_numpy(np.stack([view(pictures[row], row) for row in map(int, rows)])),
         num_workers=workers,
