@@ -43,8 +43,6 @@ def register(source: Cloud, target: Cloud) -> Registration:
 
     Where ICP alone ends poorly, it starts again from the faces that are found in both.
     """
-    for cloud in (source, target):
-        cloud.need(3, "registration")
     moving, fixed, normals = target.points, source.points, pca_normals(source.points)
     local = icp(moving, fixed, normals, np.eye(4))
     if local.fitness >= POOR:
@@ -116,10 +114,7 @@ def describe(cloud: Cloud) -> dict[str, NDArray[np.float32]]:
     inside = (y >= UPPER[0] - margin) & (y <= UPPER[1] + margin)
     inside &= (np.abs(z) <= HALF + margin) & (x >= -BEHIND - margin)
     if inside.sum() < _FEWEST:
-        raise InputError(
-            f"{int(inside.sum())} of {len(cloud)} points are where nose, eyes and forehead belong, and {_FEWEST} "
-            "are needed; is the cloud in the canonical frame, in metres?"
-        )
+        raise InputError("there are hardly points where nose, eyes and forehead are in the canonical frame")
     near, nodes = cloud.points[inside], _GRID.reshape(-1, 2)
     count = min(24, len(near))
     distances, index = cKDTree(near[:, 1:]).query(nodes, count)

@@ -91,7 +91,6 @@ class CentroidVoxel(CloudAnonymizer):
     traits: ClassVar[CloudTraits] = CloudTraits("CentroidVoxel", "sampling", 1, "size", _VOXEL_STEP)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "CentroidVoxel")
         origin = cloud.points.min(axis=0) - self.size * 0.5
         cubes, means = voxels(cloud.columns, self.size, origin)
         return Cloud.of_columns(np.hstack([origin + (cubes + 0.5) * self.size, means[:, 3:]]))
@@ -163,7 +162,6 @@ class Merge2Faces(CloudAnonymizer):
     reversible_by = "anyone with the target face, or another's result of a high strength, unless the weight is 1"
 
     def with_target(self, target: Cloud) -> Self:
-        target.need(1, "the target of Merge2Faces")
         return replace(self, target=target)
 
     def registered(self, cloud: Cloud) -> Registration:

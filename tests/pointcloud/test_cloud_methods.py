@@ -250,10 +250,9 @@ FLAT = (
         (lambda: alpha_shape(NOTHING, 1.0), InputError),
         *((lambda flat=flat: alpha_shape(Cloud(flat), 1.0), InputError) for flat in FLAT),
         (lambda: Merge2Faces()(merged_face(1)), UsageError),
-        (lambda: Merge2Faces().with_target(NOTHING), InputError),
         (lambda: unsmooth(merged_face(1), 5000), InputError),
         *((lambda weight=weight: unmerge(NOTHING, weight, NOTHING, SHIFT), UsageError) for weight in (1.0, np.nan)),
-        *((lambda method=method: method()(NOTHING), InputError) for method in (SmoothKNN, CentroidVoxel)),
+        (lambda: SmoothKNN()(NOTHING), InputError),
     ],
 )
 def test_wrong_parameters_and_clouds(call, error):

@@ -26,7 +26,7 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
-from ficgan.pointcloud.cloud import Cloud, merged
+from ficgan.pointcloud.cloud import Cloud, merged, without_duplicates
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
@@ -220,7 +220,8 @@ class CloudStudy:
 
     def _prepare(self, row: int) -> PreparedFace:
         cloud, landmarks = self.clouds.scans[row].load()
-        made = prepare(Placed(cloud, np.eye(4), "given") if self.config.prepared else canonical(cloud, landmarks))
+        given = Placed(without_duplicates(cloud)[0], np.eye(4), "given") if self.config.prepared else None
+        made = prepare(given or canonical(cloud, landmarks))
         if made.inner.colors is not None:
             return made
         whole, count = shaded(merged(made.inner, made.outer)), len(made.inner)
