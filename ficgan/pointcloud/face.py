@@ -82,9 +82,8 @@ def read_landmarks(path: Path | str) -> FaceLandmarks:
     return FaceLandmarks.of_points(points, f"{path}: the landmarks")
 
 
-def landmark_file_beside(cloud: Path | str) -> Path | None:
+def landmark_file_beside(cloud: Path) -> Path | None:
     """The first existing file of a cloud's landmarks, by `LANDMARK_ENDINGS`, or None."""
-    cloud = Path(cloud)
     candidates = (cloud.with_name(cloud.stem + ending) for ending in LANDMARK_ENDINGS)
     return next((path for path in candidates if path.is_file()), None)
 

@@ -190,23 +190,20 @@ def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], gue
         "fewer": _FEW <= people < _THESIS_PEOPLE,
         **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
         **dict.fromkeys(("lost", "headline", "cloud"), True),
-        "inverses": bool(tried),
-        "parrots": bool(study.clouds.gallery),
+        "inverses": tried,
+        "parrots": study.clouds.gallery,
         "untrained": guesses is None,
         "trained": guesses is not None,
     }
-    return notes(
-        "clouds",
-        holds,
-        people=people,
-        facts=facts,
-        thesis=_THESIS_PEOPLE,
-        lost=int((~found).sum()),
-        all=found.size,
-        inverses="; ".join(tried),
-        tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
-        costly=", ".join(map(str, study.config.costly_strengths)),
-    )
+    values = {
+        "people": people,
+        "lost": int((~found).sum()),
+        "all": found.size,
+        "inverses": "; ".join(tried),
+        "tried_on": 0 if guesses is None else guesses.record["people"]["tried on"],
+        "costly": ", ".join(map(str, study.config.costly_strengths)),
+    }
+    return notes("clouds", holds, facts=facts, thesis=_THESIS_PEOPLE, **values)
 
 
 # -- plots and page ---------------------------------------------------------------------------------------------------

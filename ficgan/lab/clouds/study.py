@@ -31,7 +31,7 @@ from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
 
-Image = NDArray[np.uint8]
+Image = NDArray[np.uint8]  # [H,W,3] RGB, or several
 # Structured arrays. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `features`, and `by NAME` for
 # each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of shape.
 Record = NDArray[np.void]
@@ -336,8 +336,6 @@ def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray
 
 # -- the auto-encoder of the thesis (§4.3.5): learnt from some people, tried on others ---------------------------------
 
-Images = NDArray[np.uint8]
-
 # Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %).
 _TESTED, _WATCHED = 0.1, 0.1
 _WIDEST = 10.0  # degrees of yaw of the outermost views
@@ -374,12 +372,12 @@ def training_rows(study: CloudStudy) -> tuple[int, ...]:
     return tuple(row for row, who in zip(study.clouds.probes, people, strict=True) if who in learnt)
 
 
-def training_views(study: CloudStudy, row: int) -> Images:
+def training_views(study: CloudStudy, row: int) -> Image:
     """Views of a scan that the auto-encoder learns from [1 + what was made, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else np.zeros(1)
 
-    def views(inner: Cloud | None, **drawn: Any) -> Images:
+    def views(inner: Cloud | None, **drawn: Any) -> Image:
         return _windows(np.stack([study.picture(row, inner, yaw=float(a), **drawn) for a in angles]), settings.size)
 
     out = [views(None)]
@@ -442,6 +440,6 @@ def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
     return settings, tuple(sorted({*settings.strengths} & {*study.config.strengths}))
 
 
-def _windows(images: Images, size: int) -> Images:
+def _windows(images: Image, size: int) -> Image:
     """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip."""
     return np.stack([resize(image[_MIDDLE], size) for image in images])

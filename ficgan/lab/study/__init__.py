@@ -275,8 +275,8 @@ def _results(study: Study, start: float) -> Results:
         "classes": classes,
         "faced": ", ".join(whole.classes[label] for label in sorted(faced)),
     }
-    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(judged)}
-    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
+    facts = {"classes": list(whole.classes), "images": len(whole), "fingerprint": whole.fingerprint}
+    facts |= {"train": len(study.train), "evaluation": len(judged)}
     settings = config.model_dump() | {"transfer": list(config.tasks)}
     provenance = origin(settings, time.monotonic() - start) | {"set": facts}
     caveats = notes("study", holds, config=config, **values)

@@ -114,13 +114,12 @@ def _narrow(classes: int) -> nn.Module:
 
 CELL = "study-cell"
 STATE, WEIGHTS = "state.safetensors", "network.safetensors"
-Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
 def fit(
     network: nn.Module,
     batches: Batches,
-    loss: Loss,
+    loss: Callable[[nn.Module, Any, Any], Tensor],
     task: StudyTask,
     lr: float,
     *,
