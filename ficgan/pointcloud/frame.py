@@ -345,7 +345,7 @@ def _weights(distance: Floats, scale: float) -> Floats:
 # Stage 3: score.
 
 
-class MeanFace(NamedTuple):
+class MeanRelief(NamedTuple):
     """The embedded model's mean face as x over a grid of (y, z), metres, NaN where there is no face."""
 
     depth: Floats  # [Y,Z]
@@ -355,14 +355,14 @@ class MeanFace(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _mean_face() -> MeanFace:
+def _mean_face() -> MeanRelief:
     face, places = face_mesh()[0], _places(np.ones(_SHAPE, bool))
     x = np.asarray(LinearNDInterpolator(face[:, 1:], face[:, 0])(places).reshape(_SHAPE), np.float64)
     depth, smooth = clouds.blurred(x, 0.7), clouds.blurred(x, _BLUR)
     slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
     weight = np.exp(-(((places - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
     depth = np.where(np.isfinite(slopes).all(axis=0), depth, np.nan)
-    return MeanFace(depth, np.nan_to_num(slopes), smooth, np.where(np.isfinite(smooth), weight, 0.0))
+    return MeanRelief(depth, np.nan_to_num(slopes), smooth, np.where(np.isfinite(smooth), weight, 0.0))
 
 
 def _relief(points: Floats) -> tuple[Floats, Floats, Mask]:
