@@ -87,8 +87,9 @@ class Cloud:
 
 def merged(*clouds: Cloud) -> Cloud:
     """All points of one or more clouds, in order. Colours that one cloud lacks are dropped for all."""
-    width = min(cloud.columns.shape[1] for cloud in clouds)
-    return Cloud.of_columns(np.concatenate([cloud.columns[:, :width] for cloud in clouds]))
+    colors = [cloud.colors for cloud in clouds if cloud.colors is not None]
+    points = np.concatenate([cloud.points for cloud in clouds])
+    return Cloud(points, np.concatenate(colors) if len(colors) == len(clouds) else None)
 
 
 def moved(points: Points, transform: NDArray[np.floating]) -> Points:
