@@ -45,9 +45,9 @@ def list_() -> None:
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
 
     for name in CLOUD_ANONYMIZERS:
-        traits = CLOUD_ANONYMIZERS[name].traits
+        traits, undone = CLOUD_ANONYMIZERS[name].traits, CLOUD_ANONYMIZERS[name].reversible_by
         says = f"{traits.title}: {traits.parameter} {traits.of_strength(1):g} to {traits.of_strength(35):g}"
-        click.echo(f"{name}\t{says}{f' (undone by {traits.reversible_by})' if traits.reversible_by else ''}")
+        click.echo(f"{name}\t{says}{f' (undone by {undone})' if undone else ''}")
 
 
 @pointcloud.command()

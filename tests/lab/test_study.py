@@ -444,7 +444,7 @@ def test_tables_put_printed_figures_beside_the_same_figures() -> None:
         found = {"top1": spread([0.5]), "top5": spread([top5]), "drop": lost}
         return {"network": "resnet18", "train": variant, "evaluate": variant, **found}
 
-    faces = {"images": {"0": 8, "7": 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
+    faces = {"images": {0: 8, 7: 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
     found = {
         "grid": [row("original", 0.892, {}), row("blurred", 0.88, dict.fromkeys(("top1", "top5"), spread([0.012])))],
         "faces": faces | {"classes": {}, "supercategories": {"bird": None}},

@@ -55,7 +55,6 @@ def make_network(
     """A classifier of torchvision, or the narrow one, drawn by the seed; weights as of `load_weights`."""
     from torchvision import models
 
-    check_network(name)
     # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published weights
     # expect inputs in [−1, 1].
     inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
@@ -120,7 +119,7 @@ STATE, WEIGHTS = "state.safetensors", "network.safetensors"
 def fit(
     network: nn.Module,
     batches: Batches,
-    loss: Loss,
+    loss: Callable[[nn.Module, Any, Any], Tensor],
     task: StudyTask,
     lr: float,
     *,
@@ -166,7 +165,7 @@ class ViewBatches(Batches):
 
 
 def outputs(
-    network: nn.Module, pictures: Pictures, config: StudyConfig, *, batch: int, device: str
+    network: nn.Module, pictures: Pictures, config: StudyConfig, batch: int, device: str
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
     chunks = np.split(np.arange(len(pictures)), range(batch, len(pictures), batch))
@@ -186,11 +185,7 @@ def to_input(images: Tensor) -> Tensor:
 
 
 def _views(
-    pictures: Pictures,
-    view: Callable[[Image, int], Image],
-    chunks: list[NDArray[np.int64]],
-    config: StudyConfig,
-    device: str,
+    pictures: Pictures, view: Callable[[Image, int], Image], chunks: Sequence[Any], config: StudyConfig, device: str
 ) -> Iterator[Tensor]:
     workers = config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
     loader: Any = torch.utils.data.DataLoader(
@@ -300,14 +295,11 @@ class Study:
 
         def judge(wanted: Variant) -> Any:
             model = make_network(network, classes, weights=path)
-            where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
-            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
+            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, self.config.batch, self.device)
             return evaluation(logits, self.judged.labels)
 
-        evaluations = {}
-        for wanted in self.config.evaluate_on:
-            kept = [*key, self.judged.fingerprint, wanted, _FORM]
-            evaluations[str(wanted)] = self.store.kept(kept, partial(judge, wanted))
+        kept = {one: [*key, self.judged.fingerprint, one, _FORM] for one in self.config.evaluate_on}
+        evaluations = {str(one): self.store.kept(place, partial(judge, one)) for one, place in kept.items()}
         return Cell(network, variant, seed, path, evaluations)
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:
