@@ -372,8 +372,7 @@ def deid(
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
     with Console(progress, unit="file" if plan.films else "image", quiet=quiet) as report:
-        if warning := opts.caution(given["mode"]):
-            report.info(f"Warning: {warning}")
+        opts.warn_of(given["mode"], report)
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
         with RunManifest(plan.folder if sidecar and not dry_run else None, key) as manifest:
             run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials)
@@ -437,13 +436,10 @@ def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> i
 
 def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
     """What all files share; the files that options name are read here."""
-    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
+    people = opts.people(given)
     if plan.photos:
-        link = "job" if given["link"] == "job" else "file"
-        settings = {**settings, "keep": keep, "only": only, "boxes": given["boxes"], "link": link}
-    film = {"overwrite": run.overwrite, **{name: given[name] for name in ("start", "end")}}
-    if plan.films:
-        film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
+        settings = {**settings, **people, "link": "job" if given["link"] == "job" else "file"}
+    film = opts.film_options({**given, **people}, overwrite=run.overwrite) if plan.films else {}
     photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
     photo["max_pixels"], recorded = opts.max_pixels(given), run.recorded if run.sidecar else None
     engine = {**settings, **opts.loaded(given)}

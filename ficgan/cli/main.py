@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
@@ -10,11 +9,10 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
@@ -23,7 +21,7 @@ import click
 
 from ficgan import __version__, errors
 from ficgan.device import cpus
-from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
+from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out, on_signals
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -53,9 +51,13 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        _keep_no_core()
+        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+            import resource
+
+            if not os.environ.get("FICGAN_DEBUG"):  # a crash leaves no image of the memory, which holds source faces
+                resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         try:
-            with _sigterm_interrupts():
+            with on_signals(signal.default_int_handler, signal.SIGTERM):  # the same clean-up as Ctrl-C
                 return command(*args, **kwargs)
         except (click.ClickException, click.exceptions.Exit):
             raise  # click prints them and knows their exit codes
@@ -76,15 +78,6 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _keep_no_core() -> None:
-    """A crash leaves no image of the memory, which holds source faces; `FICGAN_DEBUG=1` allows it."""
-    if not os.environ.get("FICGAN_DEBUG"):
-        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-
-
 def sentence(error: BaseException) -> str:
     """One line that names an error, and what to do about a library that is missing or broken."""
     if not isinstance(error, ImportError) or memory_ran_out(error):
@@ -92,18 +85,6 @@ def sentence(error: BaseException) -> str:
     from ficgan.diagnosis import import_remedy
 
     return f"{errors.sentence(error)} ({import_remedy(error)})"
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM means the same clean-up as Ctrl-C; Python allows handlers in the main thread only."""
-    main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
-    try:
-        yield
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -139,6 +120,7 @@ class Console:
 
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
         self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
+        self._watched = self._mode == "auto" and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
         self._label, self._spoken = "", time.monotonic()
 
@@ -154,20 +136,20 @@ class Console:
         of, label = f"{done}" if total is None else f"{done} of {total}", f"{film}: {stage}" if film else stage
         text = printable(f"{label}, frame {of}" if film else f"{of} done, {stage}".rstrip(", "))
         if self._mode == "jsonl":
-            unit, at_once = "frame" if film else self._unit, not film or done == total or label != self._label
-            if self._is_due(_OFTEN, at_once=at_once):
-                self._say_json({"done": done, "total": total, "unit": unit, "stage": label})
-        elif self._watched() and film:
+            if not film or done == total or label != self._label or self._is_due(_OFTEN):
+                unit = "frame" if film else self._unit
+                _say_json({"done": done, "total": total, "unit": unit, "stage": label})
+        elif self._watched and film:
             self._move(label=text)
-        elif self._watched():
+        elif self._watched:
             self._move(done, total)
-        elif done != total and self._is_due(_SELDOM):
+        elif self._mode == "auto" and done != total and self._is_due(_SELDOM):
             click.echo(text, err=True)
         self._label = label
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        if self._watched():
+        if self._watched:
             self._move(0, total)
 
     def info(self, message: str) -> None:
@@ -177,12 +159,9 @@ class Console:
     def error(self, message: str) -> None:
         self._say("error", message)
 
-    def _watched(self) -> bool:
-        return self._mode == "auto" and sys.stderr.isatty()
-
-    def _is_due(self, seconds: float, *, at_once: bool = False) -> bool:
+    def _is_due(self, seconds: float) -> bool:
         """Whether something may be said again after so many seconds; it counts as said."""
-        due = self._mode != "none" and (at_once or time.monotonic() - self._spoken >= seconds)
+        due = time.monotonic() - self._spoken >= seconds
         self._spoken = time.monotonic() if due else self._spoken
         return due
 
@@ -200,15 +179,15 @@ class Console:
     def _say(self, level: str, message: str) -> None:
         text = printable(f"Error: {message}" if level == "error" else message)
         if self._mode == "jsonl":
-            self._say_json({"level": level, "message": message})
+            _say_json({"level": level, "message": message})
         elif self._bar is None:
             click.echo(text, err=True)
         else:
             self._bar.write(text, file=sys.stderr)  # above the bar
 
-    @staticmethod
-    def _say_json(event: dict[str, Any]) -> None:
-        click.echo(json.dumps(event, ensure_ascii=False), err=True)
+
+def _say_json(event: dict[str, Any]) -> None:
+    click.echo(json.dumps(event, ensure_ascii=False), err=True)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -223,18 +202,19 @@ class Finite(click.FloatRange):
 
 
 class Parsed(click.ParamType):
-    """A text that a function turns into a value; the message of its ValueError follows the text."""
+    """A text that a function turns into a value, or only checks; the message of its ValueError follows the text."""
 
     name = "text"
 
-    def __init__(self, parse: Callable[[str], Any]) -> None:
-        self._parse = parse
+    def __init__(self, parse: Callable[[str], Any], *, stays: bool = False) -> None:
+        self._parse, self._stays = parse, stays
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self._parse(value) if isinstance(value, str) else value
+            made = self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(f"{value!r}{': ' if isinstance(error, UsageError) else ' '}{error}", param, ctx)
+        return value if self._stays else made
 
 
 PATH = click.Path(path_type=Path)
@@ -362,18 +342,16 @@ COMMANDS = {
 }
 
 
-def _log_to_stderr() -> None:
-    """What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much."""
+@handle_errors
+def load(name: str) -> click.Command:
+    """The command called `name`, imported now.
+
+    What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much.
+    """
     level = os.environ.get("FICGAN_LOG", "").upper()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s" if level else "%(message)s")
     logging.getLogger("ficgan").setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
     logging.getLogger("ficgan.training").setLevel("DEBUG" if level == "DEBUG" else "INFO")
-
-
-@handle_errors
-def load(name: str) -> click.Command:
-    """The command called `name`, imported now."""
-    _log_to_stderr()
     module, _, attribute = COMMANDS[name][0].partition(":")
     try:
         command: click.Command = getattr(import_module(f"ficgan.cli.{module}"), attribute)
@@ -416,7 +394,7 @@ def doctor(as_json: bool) -> None:
     """Show what is installed and what to do about what is missing; exit code 0 when `ficgan deid` can run here."""
     from ficgan.diagnosis import diagnose
 
-    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
         sections = diagnose()
     blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]

@@ -44,15 +44,12 @@ def analyse(film: str, out: Path, overwrite: bool, report: Console, **given: Any
         with open(film, "rb") as file:
             if why := disguised(film, file, film=True):
                 raise InputError(why)
-    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
     with contextlib.redirect_stdout(sys.stderr):
         # Nothing is generated yet, whatever the mode.
+        how = opts.film_options({**given, **opts.people(given)}, overwrite=overwrite)
         engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
-        film_options = {**opts.film_options(given, keep, only), "start": given["start"], "end": given["end"]}
-        film_options |= {"overwrite": overwrite, "progress": partial(report, film=film)}
-        project = engine.analyse_video(film, out, **film_options)
-    if warning := opts.caution(given["mode"]):
-        report.info(f"Warning: {warning}")
+        project = engine.analyse_video(film, out, progress=partial(report, film=film), **how)
+    opts.warn_of(given["mode"], report)
     report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
     counts = {"frames": len(project.pts), "tracks": len(project.tracks), "cuts": len(project.cuts)}
     counts["people"] = len({track.person for track in project.tracks if track.person})
@@ -78,13 +75,11 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
     started, analysed = time.monotonic(), Project.load(project).settings
     given |= {name: analysed[name] for name in ("stride", "pad", "link", "mode", "fallback") if name in analysed}
     try:
-        settings = opts.video_settings(given)
+        how = opts.film_options(given, decisions=decisions, overwrite=overwrite)
     except TypeError:
         raise InputError(f"{project}: the settings in its project.json are damaged; analyse the film again") from None
     engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
-    film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
-    film_options["overwrite"] = overwrite
-    setup = FileSetup(_deid.make_engine, engine, film=film_options, project=project, recorded=opts.recorded(given))
+    setup = FileSetup(_deid.make_engine, engine, film=how, project=project, recorded=opts.recorded(given))
     job = FileJob(Path(film), out, film=True, place=out.name)
     with Console(given["progress"], quiet=given["quiet"]) as report:
         run = _deid.DeidRun(report, RunManifest(), overwrite=overwrite)
