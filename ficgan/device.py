@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import json
 import os
+import re
 import sys
 from functools import cache
 from importlib.resources import files
@@ -52,20 +53,24 @@ def first_process() -> bool:
 
 def resolve_device(name: str) -> str:
     """The device of a name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N"."""
+    number = _gpu_of(name)
     if name == "cpu":
         return name
     import torch
 
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, colon, number = name.partition(":")
-    if kind != "cuda" or (colon and not number.isdigit()):
-        raise UsageError(f"device {name!r} is unknown; it is auto, cpu, cuda or cuda:N")
-    if not torch.cuda.is_available():
-        raise UsageError(f"device {name} was asked for, but torch sees no CUDA GPU here; use --device cpu")
-    if number and int(number) >= torch.cuda.device_count():
-        raise UsageError(f"device {name} was asked for, but there are {torch.cuda.device_count()} GPUs, counted from 0")
+        return "cuda" if there else "cpu"
+    if number >= there:
+        raise UsageError(f"device {name} was asked for, but torch sees {there} CUDA GPUs here; use --device cpu")
     return name
+
+
+def _gpu_of(device: str) -> int:
+    """The number of the GPU, from 0; a UsageError where the name is no device's."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device, re.ASCII) is None:
+        raise UsageError(f"device {device!r} is unknown; it is auto, cpu, cuda or cuda:N")
+    return int(device.partition(":")[2] or 0)
 
 
 def resolve_precision(name: str, device: str) -> torch.dtype:
@@ -80,9 +85,8 @@ def resolve_precision(name: str, device: str) -> torch.dtype:
     if name not in PRECISIONS:
         raise UsageError(f"precision {name!r} is unknown; it is one of {', '.join(PRECISIONS)}")
     if name == "auto":
-        if device.startswith("cuda"):
-            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-        return torch.float32
+        fast = device.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bfloat16" if fast else "float32"
     if name == "float16" and device == "cpu":
         raise UsageError("precision float16 needs a GPU; on the CPU use float32 or bfloat16")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
@@ -124,12 +128,8 @@ def insightface_file(*patterns: str) -> Path | None:
 
 def missing_pack(user: str, *patterns: str) -> str | None:
     """None where a pack of insightface holds a file; else which pack belongs where."""
-    if insightface_file(*patterns):
-        return None
-    return (
-        f"The {user} needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models or into a folder "
-        "named in $FICGAN_MODELS."
-    )
+    remedy = "unpack buffalo_l into ~/.insightface/models or into a folder named in $FICGAN_MODELS."
+    return None if insightface_file(*patterns) else f"The {user} needs a model pack on the disk: {remedy}"
 
 
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
@@ -188,19 +188,14 @@ def check_onnx_device(device: str) -> str:
 
 
 def _providers(device: str) -> list[Any]:
-    kind, _, index = device.partition(":")
-    if kind not in ("cpu", "auto", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
-        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
-    if kind == "cpu":
+    number = _gpu_of(device)
+    if device == "cpu":
         return [_CPU]
     import onnxruntime as ort
 
-    available = _CUDA in ort.get_available_providers()
-    if kind == "auto" and not available:
+    if _CUDA in ort.get_available_providers():
+        return [(_CUDA, {"device_id": number}), _CPU]
+    if device == "auto":
         return [_CPU]
-    if not available:
-        raise UsageError(
-            f"Device {device!r} was asked for, but this onnxruntime has no {_CUDA}: install onnxruntime-gpu in place "
-            "of onnxruntime, or use 'cpu'."
-        )
-    return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
+    remedy = "install onnxruntime-gpu in place of onnxruntime, or use 'cpu'"
+    raise UsageError(f"device {device!r} was asked for, but this onnxruntime has no {_CUDA}: {remedy}")

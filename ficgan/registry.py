@@ -24,8 +24,8 @@ def param(
     default: Any,
     help: str,
     *,
-    low: float | None = None,
-    high: float | None = None,
+    low: float = -math.inf,
+    high: float = math.inf,
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
@@ -42,15 +42,15 @@ class Parametrised(ABC):
 
     def __post_init__(self) -> None:
         for field, limits in self.parameters():
-            value, low, high = getattr(self, field.name), limits["low"], limits["high"]
-            wrong = ""
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                least, most = (-math.inf if low is None else low), (math.inf if high is None else high)
-                wrong = "" if -math.inf < value < math.inf and least <= value <= most else f"give {_span(low, high)}"
+            value, low, high, remedy = getattr(self, field.name), limits["low"], limits["high"], ""
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number and not (-math.inf < value < math.inf and low <= value <= high):
+                span = f"from {low} to {high}" if high < math.inf else f"at least {low}"
+                remedy = "give a finite number" if low == -high == -math.inf else f"give {span}"
             if limits["choices"] and value not in limits["choices"]:
-                wrong = f"use one of {', '.join(limits['choices'])}"
-            if wrong:
-                raise UsageError(f"{self.name}: {field.name} is {_shown(value, limits['secret'])}; {wrong}")
+                remedy = f"use one of {', '.join(limits['choices'])}"
+            if remedy:
+                raise UsageError(f"{self.name}: {field.name} is {_shown(value, limits['secret'])}; {remedy}")
 
     @classmethod
     def parameters(cls) -> list[tuple[dataclasses.Field[Any], Mapping[str, Any]]]:
@@ -155,9 +155,3 @@ def _read(value: Any, kind: type) -> Any:
 def _shown(value: Any, secret: bool) -> str:
     """A value in a message; a key is nobody's business."""
     return "(not shown)" if secret else repr(value) if isinstance(value, str) else str(value)
-
-
-def _span(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return "a finite number"
-    return f"at least {low}" if high is None else f"from {low} to {high}"

@@ -12,21 +12,10 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from ficgan import images
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.files import Place, StorePath, file_digest, is_store, local_file, place_of
-from ficgan.images import (
-    CAMERA,
-    FILM_SUFFIXES,
-    READABLE_SUFFIXES,
-    WRITABLE_FILMS,
-    WRITABLE_SUFFIXES,
-    display_name,
-    film_suffix,
-    is_film,
-    is_url,
-    output_suffix,
-    unread,
-)
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, WRITABLE_FILMS, WRITABLE_SUFFIXES, display_name
 from ficgan.records import MANIFEST, film_record, new_photo, photo_record, vouches_for
 
 if TYPE_CHECKING:
@@ -145,7 +134,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
         ):
             plan.left_out[OWN_OUTPUT] += 1
         else:
-            film = is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
+            film = images.is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
             plan.jobs.append(_job(source, relative, film, file, plan.folder))
         seen.add(real)
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
@@ -159,7 +148,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
 
 def _is_address(name: str) -> bool:
     """Whether an input is a camera or a stream: nothing beside which a result fits."""
-    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
+    address = images.CAMERA.fullmatch(name) or (images.is_url(name) and not Path(name).exists())
     return bool(address) and not is_store(name)
 
 
@@ -170,7 +159,7 @@ def _job(source: Place, relative: PurePath, film: bool, file: Place | None, fold
             kind = "film" if film else "photo"
             raise UsageError(f"{file}: a {kind} becomes no {file.suffix}; use {', '.join(sorted(writable))}")
         return FileJob(source, file, film, place=file.name)
-    ending = film_suffix(Path(source.name)) if film else output_suffix(source.name)
+    ending = images.film_suffix(Path(source.name)) if film else images.output_suffix(source.name)
     name = source.stem + (DEFAULT_SUFFIX if folder is None else "") + ending
     parent = source.parent if folder is None else folder / relative.parent
     return FileJob(source, parent / name, film, place=(relative.parent / name).as_posix())
@@ -243,7 +232,7 @@ def _media(files: Iterator[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[
         if file.name.startswith("."):
             # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
             plan.left_out[HIDDEN if is_media and not file.name.startswith("._") else NOT_MEDIA] += 1
-        elif why := unread(str(file)):
+        elif why := images.unread(str(file)):
             plan.errors.append((str(file), None, why))
         elif is_media:
             yield file, place

@@ -26,11 +26,10 @@ def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
         from ficgan.anonymizers import ANONYMIZERS
 
         for name in ANONYMIZERS:
-            cls = ANONYMIZERS[name]
-            traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
+            traits, needs = ANONYMIZERS[name].traits, ", ".join(sorted(ANONYMIZERS[name].traits.needs))
             marks = [str(traits.family)] + ["keyed"] * traits.keyed + ["stochastic"] * traits.stochastic
             marks += [f"needs {needs}"] if needs else []
-            public = [field for field, limits in cls.parameters() if not limits["secret"]]
+            public = [field for field, limits in ANONYMIZERS[name].parameters() if not limits["secret"]]
             defaults = ", ".join(f"{field.name}={field.default}" for field in public)
             yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
     elif what == "attackers":
@@ -100,9 +99,8 @@ def run(
     elif any(given[name] is not None for name in ("data", "labels", "people")) or given["layout"] != "auto":
         raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
     else:
-        change: dict[str, Any] = {"recognisers": list(given["judges"])} if given["judges"] else {}
-        change |= {"attributes": str(given["attributes"])} if given["attributes"] is not None else {}
-        matrix = load_matrix(config).model_copy(update=change)
+        change = {"recognisers": list(given["judges"]), "attributes": given["attributes"] and str(given["attributes"])}
+        matrix = load_matrix(config).model_copy(update={key: value for key, value in change.items() if value})
     if dry_run:
         check_paths(matrix)
         tasks = len(matrix.sets) * (len(matrix.methods) + 1)
@@ -134,19 +132,10 @@ def report(results: Path, out: Path | None) -> None:
 @click.argument("photos", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Picture to write (.png).", kind=shared.NEW_FILE)
 @many("--exemplar", "Photo of the other person [default: the next photo]", "exemplars", type=shared.FILE)
-@many("--group", "Group of the bank, such as Male or 'East Asian,-Male'", "groups")
+@many("--group", "Group of the bank, such as Male or 'East Asian,-Male'", "attributes")
 @shared.options(opts.CHECKPOINT, opts.BANK, opts.DEVICE, opts.K, opts.PSI, shared.SEED, shared.OVERWRITE)
 @shared.reporting("sheet")
-def sheet(
-    name: str,
-    photos: tuple[Path, ...],
-    out: Path,
-    exemplars: tuple[Path, ...],
-    groups: tuple[str, ...],
-    overwrite: bool,
-    report: Console,
-    **model: Any,
-) -> Summary:
+def sheet(name: str, photos: tuple[Path, ...], out: Path, overwrite: bool, report: Console, **model: Any) -> Summary:
     """Draw a sheet of FICGAN's controls on PHOTOS, as in the paper.
 
     NAME: degrees (Figure 3, every layer index), exemplar (Figure 5, α of another person), attributes (Figure 6, the
@@ -158,19 +147,18 @@ def sheet(
     from ficgan.lab.papers.ficgan import control_sheet
 
     shared.refuse_existing(out, overwrite=overwrite)
-    image = Image.fromarray(
-        control_sheet(name, photos, exemplars=exemplars, attributes=groups, model=model, progress=report)
-    )
+    others = {key: model.pop(key) for key in ("exemplars", "attributes")}
+    image = Image.fromarray(control_sheet(name, photos, **others, model=model, progress=report))
     with atomic_write(out, overwrite=overwrite) as file:
         image.save(file, format="PNG")
     return {"sheet": str(out), "width": image.width, "height": image.height}
 
 
-def write_pages(results: Any, out: Path) -> list[str]:
+def write_pages(results: Any, out: Path, **more: Any) -> list[str]:
     """The report of results, see `ficgan.lab.report.write_report`; its files as names in `out`."""
     from ficgan.lab.report import write_report
 
-    return [str(path.relative_to(out)) for path in write_report(results, out)]
+    return [str(path.relative_to(out)) for path in write_report(results, out, **more)]
 
 
 # -- papers -----------------------------------------------------------------------------------------------------------
@@ -319,14 +307,14 @@ def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]], *, page: bool = True
 ) -> Summary:
     """Write results and tables, the page unless `draw` makes that, too, and the drawings."""
-    from ficgan.lab.report import write_report
     from ficgan.lab.results import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     write_json(out / "paper.json", tree)
-    written = [*(write_report(results, out, published=tables) if page else ()), *draw()]
-    files = {"paper": "paper.json", "results": "results.json", "report": [str(p.relative_to(out)) for p in written]}
+    pages = write_pages(results, out, published=tables) if page else []
+    pages += [str(drawn.relative_to(out)) for drawn in draw()]
+    files = {"paper": "paper.json", "results": "results.json", "report": pages}
     return {**files, "tables": [table["title"] for table in tables]}
 
 
@@ -358,10 +346,10 @@ def measure(photos: Path | None, out: Path | None, report: Console, **given: Any
     if out is None and given["attributes"] is not None:
         raise UsageError("--attributes belongs to the whole table; give -o, too")
     sheet = run_bars(BarsConfig(photos=photos, whole=out is not None, **given), report)
-    facts = sheet.facts
+    checkpoint = sheet.facts["checkpoint"]
     if out is None:
         keys = ("set", "setting", "row", "judge", "value", "low", "high")
         lines = [{key: line[key] for key in keys} for line in (row.to_dict() for row in sheet.lines)]
-        return {"checkpoint": facts["checkpoint"], "settings": facts["settings"], "lines": lines}
-    known = {"checkpoint": facts["checkpoint"], "verdicts": sheet.verdicts, "missed": sheet.missed}
-    return {"bars": [path.name for path in sheet.write(out)], **known, "seconds": facts["seconds"]}
+        return {"checkpoint": checkpoint, "settings": sheet.facts["settings"], "lines": lines}
+    verdicts = {"checkpoint": checkpoint, "verdicts": sheet.verdicts, "missed": sheet.missed}
+    return {"bars": [path.name for path in sheet.write(out)], **verdicts, "seconds": sheet.facts["seconds"]}

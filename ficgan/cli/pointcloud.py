@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,19 +62,7 @@ def list_() -> None:
 @count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
 @shared.options(_READ)
 @shared.reporting("scan")
-def anonymise(
-    inputs: tuple[Path, ...],
-    method: str,
-    strength: int | None,
-    settings: tuple[str, ...],
-    target: Path | None,
-    seed: int | None,
-    rest: Any,
-    points: int,
-    unit: str,
-    report: Console,
-    **given: Any,
-) -> tuple[Summary, bool]:
+def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **given: Any) -> tuple[Summary, bool]:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
@@ -82,21 +70,23 @@ def anonymise(
     head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
-    from ficgan.pointcloud import anonymise_scan, cautions, prepare
+    from ficgan.pointcloud import anonymise_scan, cautions, prepare, write_cloud
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
 
+    unit, points, rest = given["unit"], given["points"], given["rest"]
     used = {"target": target, "target landmarks": None if target is None else landmark_file_beside(target)}
-    tasks = _plan(inputs, ".ply", also_read=used.values(), recorded=True, **given)
+    tasks = _plan(inputs, ".ply", given, also_read=used.values(), recorded=True)
     face = None
     if target is not None:
         try:
             face = prepare(canonical(_read(target, unit, report)[0], _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
-    made = _method(method, strength, settings, seed, face)
-    request: dict[str, Any] = {"method": method, "strength": strength, "settings": made.settings(), "unit": unit}
-    request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
+    made = _method(given["method"], given["strength"], given["settings"], given["seed"], face)
+    asked = {"method": given["method"], "strength": given["strength"]}
+    request = {**asked, "settings": made.settings(), "unit": unit, "rest": rest, "wanted": points}
+    request |= {} if given["seed"] is None else {"seed": given["seed"]}
 
     def work(task: ScanTask) -> dict[str, Any]:
         cloud, notes = _read(task.source, unit, report)
@@ -105,15 +95,21 @@ def anonymise(
         done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
-        record = {**request, "sha256": digests, "notes": notes, **done.record}
-        _write(task, done.cloud, record, unit, given["overwrite"])
+        about = {"tool": TOOL, "version": __version__, "source": task.source.name, **request, "sha256": digests}
+        text = json.dumps({**about, "notes": notes, **done.record}, indent=1)
+        write_cloud(task.output, done.cloud, unit=unit, overwrite=given["overwrite"])
+        try:  # the scan and the account of it are written, or none
+            write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=given["overwrite"])
+        except BaseException:
+            task.output.unlink(missing_ok=True)
+            raise
         return done.record
 
     summary, failed = _over_all(tasks, work, report)
     if any("points" in result for result in summary["results"]):
         for caution in cautions(made):
             report.info(f"{caution}.")
-    return {"method": method, "strength": strength, **summary}, failed
+    return {**asked, **summary}, failed
 
 
 @pointcloud.command()
@@ -129,16 +125,15 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.geometry import project as draw
 
-    tasks = _plan(inputs, ".png", **given)
+    tasks = _plan(inputs, ".png", given)
 
     def work(task: ScanTask) -> dict[str, Any]:
         cloud = _read(task.source, unit, report)[0]
         placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
-        picture = draw(placed.cloud, yaw=yaw)
         with atomic_write(task.output, overwrite=given["overwrite"]) as file:
-            Image.fromarray(picture).save(file, format="PNG")
+            Image.fromarray(draw(placed.cloud, yaw=yaw)).save(file, format="PNG")
         return {"points": len(cloud), "doubtful": bool(placed.doubts)}
 
     return _over_all(tasks, work, report)
@@ -208,25 +203,17 @@ class ScanTask(NamedTuple):
 
 
 def _plan(
-    inputs: Sequence[Path],
-    ending: str,
-    *,
-    out: Path,
-    landmarks: Path | None,
-    overwrite: bool,
-    skip_existing: bool,
-    recorded: bool = False,
-    also_read: Iterable[Path | None] = (),
+    inputs: Sequence[Path], ending: str, given: Mapping[str, Any], recorded: bool = False, also_read: Iterable[Any] = ()
 ) -> list[ScanTask]:
     """Which scan becomes which file with this ending; conflicts are found before any work.
 
-    `out` is a folder, which mirrors the trees, or a file for one scan. Results that are `recorded` have a record beside
-    them. `also_read` are further files that must not be replaced.
+    Results that are `recorded` have a record beside them. `also_read` are further files that must not be replaced.
     """
     from ficgan.pointcloud.cloud import READERS
     from ficgan.pointcloud.face import LANDMARK_ENDINGS, landmark_file_beside
 
-    alone = len(inputs) == 1 and not inputs[0].is_dir()
+    out, landmarks, alone = given["out"], given["landmarks"], len(inputs) == 1 and not inputs[0].is_dir()
+    overwrite, skip_existing = given["overwrite"], given["skip_existing"]
     if landmarks is not None and not alone:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
     single = not out.is_dir() and out.suffix.lower() == ending
@@ -328,16 +315,3 @@ def _record_beside(scan: Path) -> dict[str, Any]:
         if isinstance(record, dict) and record.get("tool") == TOOL:
             return record
     return {}
-
-
-def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
-    """A scan and the account of it: both are written, or none."""
-    from ficgan.pointcloud.cloud import write_cloud
-
-    text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
-    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
-    try:
-        write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=overwrite)
-    except BaseException:
-        task.output.unlink(missing_ok=True)
-        raise
