@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ficgan import __version__
+from ficgan import __version__, configs
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli.main import Console, Outcome, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import UsageError
 from ficgan.files import atomic_write
@@ -52,8 +53,6 @@ def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
             for metric in some.values():
                 yield metric.name, f"{metric.title} ({group}; {metric.better} is better)"
     else:
-        from ficgan import configs
-
         for name in configs.names(kind):
             yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
 
@@ -80,14 +79,11 @@ def list_(what: str) -> None:
 @shared.options(shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.OTHER_JUDGES, shared.ATTRIBUTES)
 @shared.options(shared.JOBS, shared.PAGES, shared.DRY_RUN)
 @shared.reporting("task")
-def run(
-    config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Console, **given: Any
-) -> Summary | tuple[Summary, bool]:
+def run(config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Console, **given: Any) -> Outcome:
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
     """
-    from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
     from ficgan.lab.matrix_config import load_matrix
     from ficgan.lab.papers import with_data
@@ -107,12 +103,10 @@ def run(
         return {"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}
     results = run_matrix(matrix, out, jobs=jobs, progress=report)
     files = write_pages(results, out) if pages else []
-    nothing = results.methods_without_a_figure()
-    for label, why in nothing.items():
-        report.error(f"{label} has no figure at all: {why}")
+    nothing = [f"{label} has no figure at all: {why}" for label, why in results.methods_without_a_figure().items()]
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {"results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused}
-    return summary, bool(nothing)
+    return summary, nothing
 
 
 @evaluate.command()
@@ -195,10 +189,9 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     ratings, transfer, other = (given.pop(name) for name in ("ratings", "transfer", "other"))
     rated = {} if ratings is None else experiment.read_ratings(ratings)
     config = experiment.fantomas_matrix(**given, **_numbers(overrides))
-    elsewhere = None
-    if other is not None:
-        elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
-    results = run_matrix(config, out, jobs=jobs, progress=report)
+    running = partial(run_matrix, out=out, jobs=jobs, progress=report)
+    elsewhere = None if other is None else running(experiment.learnt_on(config, other))
+    results = running(config)
     transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)

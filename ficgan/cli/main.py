@@ -33,6 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]  # What a command prints at its end, as one line of JSON
+Outcome = Summary | tuple[Summary, list[str] | bool]  # Alone, or with what failed: sentences, or whether something did
 
 # -- errors and exit codes --------------------------------------------------------------------------------------------
 
@@ -296,7 +297,7 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Add --progress and --quiet, and give the command `report`, a `Console`; errors as `handle_errors`.
 
-    The command returns its summary, which is printed, or (summary, whether something failed: exit code 3).
+    The command returns its summary, which is printed, as are sentences about what failed (exit code 3).
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., None]:
@@ -305,7 +306,9 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
             started = time.monotonic()
             with Console(progress, unit=unit, quiet=quiet) as report:
                 done = command(*args, report=report, **values)
-            summary, failed = done if isinstance(done, tuple) else (done, False)
+                summary, failed = done if isinstance(done, tuple) else (done, False)
+                for problem in failed if isinstance(failed, list) else ():
+                    report.error(problem)
             seconds = summary.pop("seconds", round(time.monotonic() - started, 2))
             click.echo(json.dumps({**summary, "seconds": seconds}))
             if failed:

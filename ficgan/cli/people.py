@@ -11,7 +11,7 @@ import click
 
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import EXIT_SOME_FAILED, Console, Summary, count, handle_errors, many, named, path
+from ficgan.cli.main import EXIT_SOME_FAILED, Console, Outcome, Summary, count, handle_errors, many, named, path
 from ficgan.errors import InputError, UsageError
 
 
@@ -25,7 +25,7 @@ def annotate() -> None:
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
 @shared.options(opts.DETECTOR, opts.THRESHOLD, opts.DEVICE)
 @shared.reporting("image")
-def detect(images: Path, out: Path, detector: str, report: Console, **given: Any) -> tuple[Summary, bool]:
+def detect(images: Path, out: Path, detector: str, report: Console, **given: Any) -> Outcome:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in records like the released ImageNet annotations. Damaged images make the
@@ -37,7 +37,7 @@ def detect(images: Path, out: Path, detector: str, report: Console, **given: Any
     finder = get_detector(detector, threshold=given["threshold"], device=given["device"])
     records, failed = detect_set(images, out, finder, progress=report)
     counts = {"images": len(records), "faces": sum(len(record.boxes) for record in records), "failed": len(failed)}
-    return _end({"out": str(out), **counts, "detector": finder.name}, failed, report)
+    return {"out": str(out), **counts, "detector": finder.name}, failed
 
 
 @annotate.command()
@@ -50,7 +50,7 @@ def detect(images: Path, out: Path, detector: str, report: Console, **given: Any
 @shared.reporting("image")
 def page(
     images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Console
-) -> tuple[Summary, bool]:
+) -> Outcome:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
@@ -67,7 +67,7 @@ def page(
     key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
-    return _end({**summary, "gold": len(key.verified), "failed": len(failed)}, failed, report)
+    return {**summary, "gold": len(key.verified), "failed": len(failed)}, failed
 
 
 @annotate.command()
@@ -75,7 +75,7 @@ def page(
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
 @shared.output("JSON of corrected boxes.", kind=shared.NEW_FILE)
 @shared.reporting("export")
-def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) -> tuple[Summary, bool]:
+def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) -> Outcome:
     """Check EXPORTS of the pages, one of each, against their KEY.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
@@ -87,7 +87,7 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) ->
     write_records(out, done.records)
     counts = {name: len(some) for name, some in done._asdict().items()}
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    return _end({"out": str(out), "images": counts.pop("records"), **counts}, [*done.refused, *unseen], report)
+    return {"out": str(out), "images": counts.pop("records"), **counts}, [*done.refused, *unseen]
 
 
 @annotate.command()
@@ -109,12 +109,6 @@ def score(truth: Path, before: Path, after: Path, out: Path | None) -> None:
     if out is not None:
         write_json(out, counted)
     click.echo(json.dumps(counted))
-
-
-def _end(summary: Summary, problems: list[str], report: Console) -> tuple[Summary, bool]:
-    for problem in problems:
-        report.error(problem)
-    return summary, bool(problems)
 
 
 @click.group()

@@ -13,10 +13,11 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import make_folder, mirrored, with_name
-from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
+from ficgan.cli.main import Console, Finite, Outcome, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, write_file
 from ficgan.records import sidecar_path
+from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
@@ -62,7 +63,7 @@ def list_() -> None:
 @count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
 @shared.options(_READ)
 @shared.reporting("scan")
-def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **given: Any) -> tuple[Summary, bool]:
+def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **given: Any) -> Outcome:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
@@ -118,7 +119,7 @@ def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **
 @named("--yaw", "Degrees the head is turned.", type=Finite(), default=0.0)
 @shared.options(_READ)
 @shared.reporting("scan")
-def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> tuple[Summary, bool]:
+def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> Outcome:
     """Draw scans, or folders of them: PNG pictures of 389×515 px. Without colours they are lit from their shape."""
     from PIL import Image
 
@@ -245,7 +246,7 @@ def _plan(
 
 def _over_all(
     tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[Summary, bool]:
     """A summary of what `work` returned, and whether the exit code is 3. A scan that cannot be used stops no other."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
@@ -291,7 +292,6 @@ def _method(
 ) -> CloudAnonymizer:
     """An anonymiser from a strength or PARAMETER=VALUE texts, with a target where it needs one."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
-    from ficgan.registry import parse_spec
 
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}

@@ -14,7 +14,8 @@ import click
 
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.cli.main import Console, Outcome, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.device import resolve_device
 from ficgan.errors import UsageError, stop_asked
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
 @opts.DEVICE
 @shared.reporting("photo")
-def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
+def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> Outcome:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
     A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Exit code 3: some
@@ -56,11 +57,9 @@ def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **ho
 
     how |= {"every_face": which == "all", "on_photo": on_photo}
     done = align_photos(found, out, detector=finder, alignment=placed, **how)
-    for _, reason in done.failed:
-        report.error(reason)
     counts = {name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")}
-    counts["failed"] = len(done.failed)
-    return {"out": str(out), **counts, "detector": finder.name, "alignment": placed.to_dict()}, bool(done.failed)
+    made = {"out": str(out), **counts, "failed": len(done.failed), "detector": finder.name}
+    return {**made, "alignment": placed.to_dict()}, [why for _, why in done.failed]
 
 
 def _alignment(text: str) -> Alignment:
@@ -117,7 +116,6 @@ def train_verifier(
     `verifier.spec=sphereface20:PATH`. The same command resumes.
     """
     from ficgan.data import check_alignment, open_faces
-    from ficgan.device import resolve_device
     from ficgan.verification.sphereface import VerifierTrainer
 
     placed, config, device = _alignment(read.pop("alignment")), _training(changes), resolve_device(read.pop("device"))
