@@ -139,10 +139,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
         seen.add(real)
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
         raise UsageError(f"{', '.join(paths)}: no photo or film is in there")
-    found_jobs = bool(plan.jobs)
     _check_outputs(plan, overwrite)
-    if found_jobs and not plan.jobs:
-        raise UsageError("; ".join(why for *_, why in plan.errors))
     return plan
 
 
@@ -267,6 +264,8 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
             plan.jobs.append(job)
             continue
         plan.errors.append((job.name, job.output, why))
+    if jobs and not plan.jobs:
+        raise UsageError("; ".join(why for *_, why in plan.errors))
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     if option.choices:
         return click.Choice(option.choices)
     if option.kind is int:
-        return click.IntRange(option.low, option.high)
+        return click.IntRange(option.low, option.high)  # type: ignore[arg-type]  # whole numbers
     if option.kind is float:
         return Finite(option.low, option.high, min_open=option.above)
     return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING

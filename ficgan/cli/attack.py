@@ -58,9 +58,7 @@ def list_attackers(what: str) -> None:
 @shared.output("Folder of the run; the same command resumes an interrupted run.")
 @shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
 @shared.reporting("step")
-def attack_train(
-    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Console, **given: Any
-) -> Summary:
+def attack_train(config: str, overrides: tuple[str, ...], out: Path, report: Console, **given: Any) -> Summary:
     """Train an attacker on pairs of clear faces and anonymised ones.
 
     CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
@@ -70,14 +68,14 @@ def attack_train(
 
     started = time.monotonic()
     settings = load_attack(config, overrides)
-    if dry_run:
+    if given.pop("dry_run"):
         parameters = parameter_count(settings.learner())
         return {**settings.shareable(), "network_parameters": parameters, "dry_run": True}
     from ficgan.lab.attacking import WEIGHTS, train_attacker
 
     report.info(NOTICE)
     try:
-        trained = train_attacker(settings, data, out, progress=report, **_of_set(given))
+        trained = train_attacker(settings, out=out, progress=report, **_of_set(given))
     except KeyboardInterrupt as stop:
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         raise type(stop)(f"go on with: {again}") from None

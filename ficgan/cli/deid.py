@@ -48,11 +48,11 @@ SUMMARY = (
 CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 
-def make_engine(**settings: Any) -> Any:
+def make_engine(seed: int | None = None, **settings: Any) -> Any:
     """The one place where the command meets the model; everything heavy is imported here."""
     from ficgan.deidentify import Deidentifier
 
-    return Deidentifier.from_pretrained(**settings)
+    return Deidentifier.from_pretrained(seed=seed, **settings)
 
 
 @dataclass(eq=False)
@@ -303,9 +303,7 @@ def _remove_stale(output: Place) -> None:
 @shared.options(opts.sandbox(False), opts.MODEL, shared.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
-def deid(
-    inputs: tuple[str, ...], files_from: IO[bytes] | None, out: str | None, jobs: int | None, **given: Any
-) -> None:
+def deid(inputs: tuple[str, ...], files_from: IO[bytes] | None, out: str | None, **given: Any) -> None:
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
@@ -340,7 +338,7 @@ def deid(
     plan = files.make_plan(inputs, out, overwrite=overwrite)
     if skip_existing and plan.photos and linked and given["mode"] == "ficgan":
         raise UsageError("--link job looks at all photos of a run; give --overwrite in place of --skip-existing")
-    jobs = 1 if linked or external else jobs
+    jobs = 1 if linked or external else given["jobs"]
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
     with Console(given["progress"], unit="file" if plan.films else "image", quiet=given["quiet"]) as report:

@@ -246,9 +246,7 @@ def ficgan(out: Path, overrides: tuple[str, ...], report: Console, **protocol: A
 @named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
 @shared.SET
 @shared.reporting("part")
-def revelio(
-    out: Path, parts: str, preset: str, overrides: tuple[str, ...], report: Console, **protocol: Any
-) -> Summary:
+def revelio(out: Path, parts: str, preset: str, report: Console, **protocol: Any) -> Summary:
     """Whether blurred faces are restored and named.
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
@@ -259,6 +257,7 @@ def revelio(
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
     protocol |= {"parts": tuple(part.strip() for part in parts.split(",") if part.strip())}
+    overrides = protocol.pop("overrides")
     given = {key: value for key, value in protocol.items() if value not in (None, ())}
     run = run_revelio(RevelioPaper.of(preset, overrides, **given), out, report)
     return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
@@ -272,9 +271,7 @@ def revelio(
 @count("--jobs", 1, "Networks trained at the same time: processes, or workers of --cluster.")
 @shared.CLUSTER
 @shared.reporting("network")
-def obfuscation(
-    out: Path, source: str, overrides: tuple[str, ...], jobs: int, cluster: str | None, report: Console, **given: Any
-) -> Summary:
+def obfuscation(out: Path, source: str, overrides: tuple[str, ...], report: Console, **given: Any) -> Summary:
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 2 to 9, Figures 2 to 5: on ImageNet in the paper, any scenes with face boxes will do.
@@ -284,9 +281,10 @@ def obfuscation(
     from ficgan.lab.study import run_obfuscation, write_study
     from ficgan.lab.study.scenes import StudyConfig
 
+    workers = {key: given.pop(key) for key in ("jobs", "cluster")}
     places = {key: str(place) for key, place in given.items() if place is not None}
     config = StudyConfig.read(source, overrides, **places)
-    run = run_obfuscation(config, out, report, jobs=jobs, cluster=cluster)
+    run = run_obfuscation(config, out, report, **workers)
     return _finish(run.results, out, run.tables, lambda: write_study(run, out), page=False)
 
 

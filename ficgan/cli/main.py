@@ -140,10 +140,16 @@ class Console:
             if not film or done == total or label != self._label or self._is_due(_OFTEN):
                 unit = "frame" if film else self._unit
                 _say_json({"done": done, "total": total, "unit": unit, "stage": label})
-        elif self._watched and film:
-            self._move(label=text)
         elif self._watched:
-            self._move(done, total)
+            if self._bar is None:
+                from tqdm import tqdm
+
+                self._bar = tqdm(unit=self._unit, file=sys.stderr, dynamic_ncols=True)
+            if not film:
+                self._bar.total = total
+                self._bar.update(done - self._bar.n)
+            self._bar.set_postfix_str(text if film else "", refresh=not film)
+            self._bar.update(0)
         elif self._mode == "auto" and done != total and self._is_due(_SELDOM):
             click.echo(text, err=True)
         self._label = label
@@ -151,7 +157,7 @@ class Console:
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
         if self._watched:
-            self._move(0, total)
+            self(0, total)
 
     def info(self, message: str) -> None:
         if not self._quiet:
@@ -165,17 +171,6 @@ class Console:
         due = time.monotonic() - self._spoken >= seconds
         self._spoken = time.monotonic() if due else self._spoken
         return due
-
-    def _move(self, done: int | None = None, total: int | None = None, label: str = "") -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
-        if done is not None:
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
-        self._bar.set_postfix_str(label, refresh=done is not None)
-        self._bar.update(0)
 
     def _say(self, level: str, message: str) -> None:
         text = printable(f"Error: {message}" if level == "error" else message)

@@ -48,9 +48,7 @@ def detect(images: Path, out: Path, detector: str, report: Console, **given: Any
 @count("--batch", 50, "Images of a page.")
 @count("--gold-count", 3, "Gold ones among them.", low=0)
 @shared.reporting("image")
-def page(
-    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Console
-) -> Outcome:
+def page(images: Path, boxes: Path, out: Path, gold: Path | None, report: Console, **numbers: int) -> Outcome:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
@@ -58,13 +56,14 @@ def page(
     """
     from ficgan.lab.annotation import ImageRecords, listed, read_records, write_pages
 
-    if gold is None and gold_count:
+    if gold is None and numbers["gold_count"]:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
     verified = read_records(gold) if gold else ImageRecords([])
-    key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, progress=report)
+    sizes = {"size": numbers["batch"], "gold": numbers["gold_count"]}
+    key, failed = write_pages(out, blobs, detected, verified, progress=report, **sizes)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
     return {**summary, "gold": len(key.verified), "failed": len(failed)}, failed
@@ -172,16 +171,14 @@ def make(out: Path, consent: Path | None, preset: str | None, detector: str, rep
 @shared.output("Write all figures, JSON; of ratings a plot beside it, too.", kind=shared.NEW_FILE, required=False)
 @shared.options(shared.OTHER_JUDGES, shared.RESAMPLES)
 @handle_errors
-def score_survey(
-    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int
-) -> None:
+def score_survey(folder: Path, answers: tuple[Path, ...], out: Path | None, **given: Any) -> None:
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
     the exit code 3. Prints all figures as JSON.
     """
-    from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
+    from ficgan.lab.readers import get_readers
     from ficgan.lab.report import save_plot
     from ficgan.lab.results import write_json
     from ficgan.lab.survey import collect, draw_agreement, judge, read_key, score_survey, statements
@@ -190,8 +187,8 @@ def score_survey(
         raise InputError(f"{out} exists already; choose another output")
     key = read_key(folder / "key.json")
     done = collect(key, answers)
-    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else {}
-    scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
+    judged = judge(key, folder / "images", get_readers(given["judges"], "cpu")) if given["judges"] else {}
+    scored = score_survey(key, done, judged, Bootstrap(given["resamples"], key.seed))
     if out is not None:
         write_json(out, scored)
         if rated := statements(key.kind):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ficgan.cli._files import make_folder, mirrored, with_name
 from ficgan.cli.main import Console, Finite, Outcome, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, write_file
-from ficgan.records import sidecar_path
+from ficgan.records import own_sidecar, sidecar_path
 from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
@@ -148,9 +147,7 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
 @path("--photos", "Folder with a folder of photos for each person the attacker knows.")
 @shared.options(shared.OTHER_JUDGES, shared.JOBS, shared.DRY_RUN)
 @shared.reporting("task")
-def evaluate(
-    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Console, **given: Any
-) -> Summary:
+def evaluate(config: str, overrides: tuple[str, ...], out: Path, jobs: int, report: Console, **given: Any) -> Summary:
     """Measure what the six methods hide and what they leave, at all strengths, in pictures and in 3D.
 
     CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 strengths, a day) or pointcloud-small (minutes);
@@ -163,11 +160,10 @@ def evaluate(
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
-    chosen: dict[str, Any] = {"clouds": given["scans"], "synthetic": None} if given["scans"] is not None else {}
-    chosen |= {"photos": given["photos"]} if given["photos"] is not None else {}
-    chosen |= {"recognisers": given["judges"]} if given["judges"] else {}
-    study = CloudStudyConfig.read(config, overrides, **chosen)
-    if dry_run:
+    asked = {"clouds": given["scans"], "photos": given["photos"], "recognisers": given["judges"] or None}
+    chosen = {name: value for name, value in asked.items() if value is not None}
+    study = CloudStudyConfig.read(config, overrides, **chosen, **({"synthetic": None} if "clouds" in chosen else {}))
+    if given["dry_run"]:
         return {**without_folder(study.model_dump()), "dry_run": True}
     results = run_cloud_study(study, out, jobs=jobs, progress=report)
     files = [str(file.relative_to(out)) for file in write_cloud_report(results, out)]
@@ -222,7 +218,7 @@ def _plan(
         raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in {ending}")
     found = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
     # Results of an earlier run in a folder are no scans; one that is named is taken.
-    files = [(file, place) for file, place in found if file in inputs or not _record_beside(file)]
+    files = [(file, place) for file, place in found if file in inputs or not own_sidecar(file, TOOL)]
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
@@ -253,7 +249,7 @@ def _over_all(
         report(number, len(tasks), str(task.source))
         about = {"input": str(task.source), "output": str(task.output)}
         if task.there:
-            before = _record_beside(task.output)
+            before = own_sidecar(task.output, TOOL) or {}
             done.append({**about, "skipped": True, **{key: before.get(key) for key in COUNTED}})
             continue
         try:
@@ -306,12 +302,3 @@ def _method(
         given[parameter] = getattr(cls.of_strength(strength), parameter)
     made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
     return made if target is None else made.with_target(target)
-
-
-def _record_beside(scan: Path) -> dict[str, Any]:
-    """The record of ours beside a scan, which then is a result; or an empty one."""
-    with suppress(OSError, ValueError, RecursionError):
-        record = json.loads(sidecar_path(scan).read_bytes())
-        if isinstance(record, dict) and record.get("tool") == TOOL:
-            return record
-    return {}

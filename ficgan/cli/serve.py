@@ -112,9 +112,7 @@ def _bound(host: str, port: int) -> socket.socket:
     (*opts.SEARCH[:2], *opts.SEARCH[3:], *opts.OBJECTS, opts.sandbox(True), *opts.MODEL[:4]),
 )
 @handle_errors
-def ui(
-    folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, sandbox: bool, **given: Any
-) -> None:
+def ui(folder: Path | None, out: Path | None, project: Path | None, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
@@ -129,6 +127,7 @@ def ui(
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
+    port, browser, sandbox = (given.pop(name) for name in ("port", "browser", "sandbox"))
     listener, token = _bound("127.0.0.1", port), secrets.token_urlsafe(24)
     if folder is None:
         from platformdirs import user_data_path
@@ -140,7 +139,7 @@ def ui(
     is_new = not review.output.exists()
     make_folder(review.output)  # workers may write there, if it is there before them
     limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
-    session = Session(review, partial(_seeded_engine, given), partial(Workers, limits=limits))
+    session = Session(review, partial(_deid.make_engine, **given), partial(Workers, limits=limits))
     listener.listen(128)  # whoever reads the address may be faster than the server
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
@@ -160,8 +159,3 @@ def ui(
             with contextlib.suppress(OSError):
                 review.output.rmdir()  # nothing was saved
         click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
-
-
-def _seeded_engine(given: dict[str, Any], seed: int) -> Any:
-    """The model, with the usual controls; the page has its own."""
-    return _deid.make_engine(seed=seed, **given)

@@ -81,9 +81,7 @@ def _alignment(text: str) -> Alignment:
 @named("--progress", "How the log is shown.", type=click.Choice(["auto", "text", "none"]), default="auto")
 @shared.DRY_RUN
 @handle_errors
-def train(
-    config: str, overrides: tuple[str, ...], data: tuple[Path, ...], out: Path, dry_run: bool, **settings: Any
-) -> None:
+def train(config: str, overrides: tuple[str, ...], data: tuple[Path, ...], out: Path, **settings: Any) -> None:
     """Train FICGAN with CONFIG (a name in configs/, such as tiny, or a YAML path) and OVERRIDES (key=value).
 
     The same command resumes an interrupted run. Several GPUs: torchrun --nproc-per-node N -m ficgan.cli.train …
@@ -91,7 +89,7 @@ def train(
     from ficgan.config import load_config
 
     loaded = load_config(config, overrides)
-    if dry_run:
+    if settings.pop("dry_run"):
         click.echo(loaded.model_dump_json(indent=2))
         return
     from ficgan.training import train as run
@@ -108,7 +106,7 @@ def train(
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
 def train_verifier(
-    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], save_every: int, report: Console, **read: Any
+    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], report: Console, **read: Any
 ) -> Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
@@ -119,6 +117,7 @@ def train_verifier(
     from ficgan.verification.sphereface import VerifierTrainer
 
     placed, config, device = _alignment(read.pop("alignment")), _training(changes), resolve_device(read.pop("device"))
+    save_every = read.pop("save_every")
     faces = open_faces(data, **read)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
@@ -192,9 +191,7 @@ def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **
 @path("--detail", "Synthetic faces, 256², that lend pores and lashes.")
 @shared.OVERWRITE
 @shared.reporting("face")
-def fit_appearance(
-    data: tuple[Path, ...], size: int, out: Path, bank: Path | None, overwrite: bool, report: Console, **given: Any
-) -> Summary:
+def fit_appearance(data: tuple[Path, ...], out: Path, bank: Path | None, report: Console, **given: Any) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
     The labels say which people are men or women and how old they are, so that a new face can keep both.
@@ -206,14 +203,14 @@ def fit_appearance(
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import SIDE, learn, lend
 
-    refuse_existing(out, bank, overwrite=overwrite)
+    refuse_existing(out, bank, overwrite=given["overwrite"])
     faces = open_faces(data, resolution=SIDE, labels=given["labels"], split=given["split"])
     check_alignment(faces, Alignment("canonical"), "this command")
     fine = None if given["detail"] is None else open_faces([given["detail"]], resolution=2 * SIDE)
     if fine is not None:
         check_size(fine)
     began = time.monotonic()
-    mesh, config = MediaPipeMesh(), FitConfig(size=size)
+    mesh, config = MediaPipeMesh(), FitConfig(size=given["size"])
     learnt = learn(faces, mesh, config, report)
     model, record = learnt.model, learnt.record
     if fine is not None:
@@ -222,7 +219,7 @@ def fit_appearance(
     about = {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]}
     training = {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)}
     info = ModelInfo({"kind": "canonical"}, about, training)
-    save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
+    save_appearance(out, model, FrameConfig(), info, overwrite=given["overwrite"])
     done: Summary = {"model": str(out), **record}
     if bank is not None:
         from ficgan.training.frame_faces import save_bank, with_showing
