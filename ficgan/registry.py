@@ -91,16 +91,14 @@ class Registry(Generic[C]):
         """An instance; texts are converted to the parameters' types."""
         cls = self[name]
         hints, values = typing.get_type_hints(cls), dict[str, Any]()
-        every = {field.name: field for field in dataclasses.fields(cls) if field.init}
-        needed = {key for key, field in every.items() if field.default is field.default_factory is dataclasses.MISSING}
+        fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        needed = {key for key, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING}
         # What a fitted instance carries is no parameter; the seed is, though it has no limits.
-        fields = {
-            key: field for key, field in every.items() if "help" in field.metadata or key == "seed" or key in needed
-        }
+        known = {key for key, field in fields.items() if "help" in field.metadata or key == "seed"} | needed
         for key, value in given.items():
             key = key.replace("-", "_")
-            if key not in fields:
-                raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(fields))}")
+            if key not in known:
+                raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(known))}")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
         for key in sorted(needed - values.keys()):
             raise UsageError(f"{name} needs {key}; give it")

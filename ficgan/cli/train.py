@@ -105,9 +105,7 @@ def train(config: str, overrides: tuple[str, ...], data: tuple[Path, ...], out: 
 @many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
-def train_verifier(
-    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], report: Console, **read: Any
-) -> Summary:
+def train_verifier(data: tuple[Path, ...], out: Path, report: Console, **read: Any) -> Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
     The people come from --labels, or from one folder per person. OUT/verifier.safetensors is the network for
@@ -116,8 +114,8 @@ def train_verifier(
     from ficgan.data import check_alignment, open_faces
     from ficgan.verification.sphereface import VerifierTrainer
 
-    placed, config, device = _alignment(read.pop("alignment")), _training(changes), resolve_device(read.pop("device"))
-    save_every = read.pop("save_every")
+    placed, config = _alignment(read.pop("alignment")), _training(read.pop("changes"))
+    device, save_every = resolve_device(read.pop("device")), read.pop("save_every")
     faces = open_faces(data, **read)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
