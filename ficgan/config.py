@@ -139,21 +139,15 @@ def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
     return f"see {see}" if see else f"there are {', '.join(key for key in keys if '.' not in key)}"
 
 
-def _keys(model: type[BaseModel], above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
-    """The dotted keys of all sections; numbers of lists and keys of dictionaries are left out."""
-    for attribute, field in model.model_fields.items():
-        key = above + (field.alias or attribute)
-        yield key
-        for inner in _models(field.annotation):
-            if inner not in (*outer, model):
-                yield from _keys(inner, f"{key}.", (*outer, model))
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that an annotation holds."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in typing.get_args(annotation) for model in _models(inner)]
+def _keys(kind: Any, above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
+    """The dotted keys of a model, or of those in a type; numbers of lists and keys of dictionaries are left out."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        for inner in typing.get_args(kind):
+            yield from _keys(inner, above, outer)
+    elif kind not in outer:
+        for attribute, field in kind.model_fields.items():
+            yield (key := above + (field.alias or attribute))
+            yield from _keys(field.annotation, f"{key}.", (*outer, kind))
 
 
 # -- a model and its training ------------------------------------------------------------------------------------------

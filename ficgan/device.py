@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import json
 import os
 import re
 import sys
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError, reason
-from ficgan.files import file_digest
 
 if TYPE_CHECKING:
     import torch
@@ -110,12 +107,11 @@ def model_folders() -> list[Path]:
 @cache
 def embedded_file(name: str) -> Path:
     """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
-    folder = Path(str(files("ficgan.pretrained")))
-    path, manifest = folder / name, json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    if not path.is_file():
-        raise FicganError(f"the embedded file {name} is missing: install ficgan again")
-    if file_digest(path) != manifest["files"][name]["sha256"]:
-        raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
+    from ficgan import pretrained
+
+    path = pretrained.FOLDER / name
+    if wrong := pretrained.check(name):
+        raise FicganError(f"the embedded file {path} is {wrong}: install ficgan again")
     return path
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
-from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, reason
@@ -247,9 +246,6 @@ class StorePath:
 
     def is_symlink(self) -> bool:
         return False
-
-    def stat(self) -> SimpleNamespace:
-        return SimpleNamespace(st_size=self.fs.size(str(self.pure)))
 
     def open(self, mode: str = "rb") -> Any:
         return self.fs.open(str(self.pure), mode)
