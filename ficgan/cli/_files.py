@@ -190,19 +190,14 @@ def obstacle(folder: Path) -> Path | None:
 def _sources(inputs: Sequence[str], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
     """The files among and below the inputs, each with its place below its input."""
     for name in inputs:
-        path = place_of(name)
+        path, inside = place_of(name), None
         if isinstance(path, StorePath):
             if plan.folder is None:
                 raise UsageError(f"{path}: is in a store; name a folder or an address for the results by -o")
-            files = path.files()
-            if not files or files == [path]:
-                yield path, PurePath(path.name)
-            else:
-                yield from _media(((file, file.relative_to(path)) for file in files), plan)
+            inside = [(file, file.relative_to(path)) for file in path.files() if file != path]
         elif path.is_dir():
-            yield from _media(_in_folder(path, plan), plan)
-        else:
-            yield path, Path(path.name)
+            inside = _in_folder(path, plan)
+        yield from _media(inside, plan) if inside else [(path, PurePath(path.name))]
 
 
 def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
@@ -222,7 +217,7 @@ def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
         yield from ((file, file.relative_to(path)) for file in (Path(parent, name) for name in sorted(files)))
 
 
-def _media(files: Iterator[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+def _media(files: Iterable[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
     """The photos and films among files of a folder; what else is there is counted, or is an error."""
     for file, place in files:
         is_media = file.suffix.lower() in MEDIA

@@ -13,7 +13,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.evaluate import catalogue, write_pages
+from ficgan.cli.evaluate import print_catalogue, write_pages
 from ficgan.cli.main import Console, Outcome, Summary, count, handle_errors, many
 from ficgan.device import resolve_device
 from ficgan.errors import UsageError
@@ -48,8 +48,7 @@ def attack() -> None:
 @handle_errors
 def list_attackers(what: str) -> None:
     """List attackers, or configs for `ficgan attack train`, a line each: name, tab, title."""
-    for name, title in catalogue(what, "attack"):
-        click.echo(f"{name}\t{title}")
+    print_catalogue(what, "attack")
 
 
 @attack.command("train")

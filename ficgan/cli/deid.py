@@ -190,10 +190,9 @@ class DeidRun:
                 raise
             message = files.with_name(job.name, sentence(error))
             self._fail(message)
-        known: dict[str, Any] = {"seconds": None}
-        if isinstance(made, NewFile):
-            known = {"seconds": round(made.seconds, 3)}
-            known |= {"input_sha256": made.input_sha256} if made.input_sha256 else {}  # cameras and streams have none
+        known: dict[str, Any] = {"seconds": round(made.seconds, 3) if isinstance(made, NewFile) else None}
+        if isinstance(made, NewFile) and made.input_sha256:  # cameras and streams have none
+            known["input_sha256"] = made.input_sha256
         counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
         state = "failed" if message else "written"
         self.manifest.add(job.output, input=job.name, **known, state=state, **counts, error=message)
@@ -387,9 +386,8 @@ def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> i
         from ficgan.video.source import check_span
 
         check_span(given["start"], given["end"])
-    threads = 1
-    if plan.photos > 1 and not jobs:
-        threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    threads = threads if plan.photos > 1 and not jobs else 1
     opts.share_processors(jobs or (1 if plan.films else threads), mode=given["mode"])
     return threads
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 
 
-def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
-    """What there is of anonymizers, scenarios, metrics, attackers or configs (of a `kind`): names, each with a line."""
+def print_catalogue(what: str, kind: str = "eval") -> None:
+    """Print what there is of anonymizers, scenarios, metrics, attackers or configs (of a `kind`), a line each."""
     if what == "anonymizers":
         from ficgan import lab  # noqa: F401 (knows all anonymisers)
         from ficgan.anonymizers import ANONYMIZERS
@@ -31,29 +31,30 @@ def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
             marks += [f"needs {needs}"] if needs else []
             public = [field for field, limits in ANONYMIZERS[name].parameters() if not limits["secret"]]
             defaults = ", ".join(f"{field.name}={field.default}" for field in public)
-            yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+            click.echo(f"{name}\t{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}")
     elif what == "attackers":
         from ficgan.lab.attacks import REVERSERS, Learned
 
         for name in REVERSERS:
             reverser = REVERSERS[name].traits
             against, knows = (", ".join(sorted(words)) for words in (reverser.against, reverser.knowledge))
+            about = f"(against {against or 'any method'}; knows {knows or 'nothing'})"
             trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
-            yield name, f"{reverser.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
+            click.echo(f"{name}\t{reverser.title} {about}{trained}")
     elif what == "scenarios":
         from ficgan.lab.matrix_config import SCENARIOS
 
         for scenario in SCENARIOS.values():
-            yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
+            click.echo(f"{scenario.name}\t{scenario.title} (attacker knows {scenario.knowledge})")
     elif what == "metrics":
         from ficgan.lab.metrics import METRICS
 
         for group, some in METRICS.items():
             for metric in some.values():
-                yield metric.name, f"{metric.title} ({group}; {metric.better} is better)"
+                click.echo(f"{metric.name}\t{metric.title} ({group}; {metric.better} is better)")
     else:
         for name in configs.names(kind):
-            yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
+            click.echo(f"{name}\t{configs.read(name, kind).splitlines()[0].removeprefix('#').strip()}")
 
 
 @click.group("eval", context_settings=shared.HELP)
@@ -67,8 +68,7 @@ def evaluate() -> None:
 @handle_errors
 def list_(what: str) -> None:
     """List what there is, a line each: name, tab, title."""
-    for name, title in catalogue(what):
-        click.echo(f"{name}\t{title}")
+    print_catalogue(what)
 
 
 @evaluate.command()
