@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ficgan import pretrained
 from ficgan.errors import FicganError, InputError, UsageError, reason
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def model_folders() -> list[Path]:
 @cache
 def embedded_file(name: str) -> Path:
     """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
-    from ficgan import pretrained
-
     path = pretrained.FOLDER / name
     if wrong := pretrained.check(name):
         raise FicganError(f"the embedded file {path} is {wrong}: install ficgan again")

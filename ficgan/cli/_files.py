@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from ficgan import images
+from ficgan import images, workers
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.files import Place, StorePath, file_digest, is_store, local_file, place_of
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, WRITABLE_FILMS, WRITABLE_SUFFIXES, display_name
@@ -313,10 +313,8 @@ class FileSetup:
 
     def plain(self) -> Callable[[FileJob], dict[str, Any]]:
         """The same for a worker process, whose results are plain data."""
-        from ficgan.workers import report
-
         work = self()
-        return lambda job: vars(work(job, report))
+        return lambda job: vars(work(job, workers.report))
 
     def _photo(self, draw: Any, job: FileJob) -> NewFile:
         name = str(job.source)

@@ -32,10 +32,10 @@ from ficgan.files import Place, StorePath, alone_in, file_digest, unreadable, wr
 from ficgan.images import disguised
 from ficgan.options import Identity
 from ficgan.records import RunManifest, as_json, own_sidecar, sidecar_path
+from ficgan.workers import Limits, Workers, in_threads, ray_cluster
 
 if TYPE_CHECKING:
     from ficgan.records.exports import Credentials
-    from ficgan.workers import Limits
 
 MOST_THREADS = 4  # Photos worked on at once where the user names no number: each holds what its networks need
 PATIENCE = 2.0  # Seconds that an interruption waits for the photos in work
@@ -409,8 +409,6 @@ def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mappin
 
 def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int) -> Iterator[Done]:
     """Results of this process, photos in threads."""
-    from ficgan.workers import in_threads
-
     work = setup()
 
     def on_film(job: FileJob) -> NewFile:
@@ -425,8 +423,6 @@ def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int)
 
 def _limits(ready: list[FileJob]) -> Limits:
     """Workers write films themselves, and nothing else."""
-    from ficgan.workers import Limits
-
     films = [job for job in ready if job.film]
     folders = {job.output.parent for job in films if isinstance(job.output, Path)}
     if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
@@ -438,8 +434,6 @@ def _limits(ready: list[FileJob]) -> Limits:
 
 def _by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
     """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
-    from ficgan.workers import Workers
-
     with Workers(setup.plain, min(count, len(jobs)), limits) as workers:
         for job, result in workers.run(jobs):
             yield job, NewFile(**result) if isinstance(result, dict) else result
@@ -460,8 +454,6 @@ class _Actor:
 
 def _by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
     """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew."""
-    from ficgan.workers import in_threads, ray_cluster
-
     with ray_cluster(address, count) as ray:
         kind, free = ray.remote(num_cpus=1, max_restarts=-1)(_Actor), queue.SimpleQueue[Any]()
         actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]

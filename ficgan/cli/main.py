@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
-from ficgan import __version__, errors
+from ficgan import __version__, diagnosis, errors
 from ficgan.device import cpus
 from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out, on_signals
 
@@ -83,9 +83,7 @@ def sentence(error: BaseException) -> str:
     """One line that names an error, and what to do about a library that is missing or broken."""
     if not isinstance(error, ImportError) or memory_ran_out(error):
         return errors.sentence(error)
-    from ficgan.diagnosis import import_remedy
-
-    return f"{errors.sentence(error)} ({import_remedy(error)})"
+    return f"{errors.sentence(error)} ({diagnosis.import_remedy(error)})"
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -390,11 +388,9 @@ deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "e
 @handle_errors
 def doctor(as_json: bool) -> None:
     """Show what is installed and what to do about what is missing; exit code 0 when `ficgan deid` can run here."""
-    from ficgan.diagnosis import diagnose
-
     with redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
-        sections = diagnose()
+        sections = diagnosis.diagnose()
     blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]
     if as_json:
         shown = {title: [vars(found) for found in findings] for title, findings in sections.items()}

@@ -24,6 +24,8 @@ from ficgan.errors import InputError, UsageError
 from ficgan.files import write_file
 from ficgan.images import disguised
 from ficgan.records import RunManifest, read_folder
+from ficgan.records.report import page
+from ficgan.records.risks import GRAVE, at_risk, verdict
 
 
 @click.command()
@@ -139,9 +141,6 @@ def report(folder: Path, out: Path | None, signed: str | None, overwrite: bool, 
     It shows counts, every file and what was left in it, and faces to look at. Exit code 3: something stands against
     signing it; with --signed, something changed.
     """
-    from ficgan.records.report import page
-    from ficgan.records.risks import GRAVE, at_risk, verdict
-
     if signed is not None:
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out

@@ -7,11 +7,13 @@ import ipaddress
 import os
 import secrets
 import socket
+import webbrowser
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from platformdirs import user_data_path
 
 from ficgan import __version__
 from ficgan.cli import _options as opts
@@ -130,8 +132,6 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, **given: Any
     port, browser, sandbox = (given.pop(name) for name in ("port", "browser", "sandbox"))
     listener, token = _bound("127.0.0.1", port), secrets.token_urlsafe(24)
     if folder is None:
-        from platformdirs import user_data_path
-
         usual = user_data_path("ficgan") / "ui", Path("anonymized")
     else:
         usual = folder / ".ficgan-ui", folder.absolute().with_name(f"{folder.absolute().name}_anonymized")
@@ -147,8 +147,6 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, **given: Any
     click.echo(address)
     click.echo(f"The review is kept in {review.folder}, the results go to {review.output}. Ctrl-C ends.", err=True)
     if browser:
-        import webbrowser
-
         webbrowser.open(address)
     try:
         with contextlib.suppress(KeyboardInterrupt):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan import pretrained
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Outcome, Summary, count, flag, handle_errors, many, named, path, refuse_existing
@@ -270,7 +271,6 @@ def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, 
 @handle_errors
 def show(file: Path | None) -> None:
     """People, attributes and origin of the bank FILE, or of the embedded one, as JSON."""
-    from ficgan import pretrained
     from ficgan.identity import IdentityBank
 
     loaded = IdentityBank.load(file or pretrained.path("bank"))
