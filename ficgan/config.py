@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ficgan import configs
 from ficgan.errors import FicganError, UsageError, hint, reason
 
 Tree = dict[str, Any]
@@ -29,8 +30,6 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
     `source` is a path, or with `kind` (see `ficgan.configs.names`) the name, which begins with `prefix`, of a
     configuration that comes with the package. `see` names a page of the documentation.
     """
-    from ficgan import configs
-
     place = str(source)
     names = [] if kind is None else [name for name in configs.names(kind) if name.startswith(prefix)]
     if place in names:

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platformdirs import user_cache_path
+
 from ficgan import pretrained
 from ficgan.errors import FicganError, InputError, UsageError, reason
 
@@ -72,11 +74,9 @@ def _gpu_of(device: str) -> int:
 
 
 def resolve_precision(name: str, device: str) -> torch.dtype:
-    """The type to run the networks in.
+    """The type to run the networks in on "cpu", "cuda" or "cuda:N".
 
-    Args:
-        name: "float32", "bfloat16", "float16" (GPU only), or "auto": bfloat16 on a GPU that supports it, else float32.
-        device: "cpu", "cuda" or "cuda:N".
+    "float32", "bfloat16", "float16" (GPU only), or "auto": bfloat16 on a GPU that supports it, else float32.
     """
     import torch
 
@@ -99,8 +99,6 @@ _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buff
 
 def model_folders() -> list[Path]:
     """Folders in which model files are looked up: $FICGAN_MODELS first, then the user's cache folder `ficgan`."""
-    from platformdirs import user_cache_path
-
     folders = [Path(entry).expanduser() for entry in os.environ.get("FICGAN_MODELS", "").split(os.pathsep) if entry]
     return [*folders, user_cache_path("ficgan", appauthor=False)]
 
@@ -130,8 +128,7 @@ def missing_pack(user: str, *patterns: str) -> str | None:
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     """An onnxruntime session of a file or a serialised model; a UsageError where the device cannot be had.
 
-    Args:
-        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
+    It is "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
     """
     import onnxruntime as ort
 

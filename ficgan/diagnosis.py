@@ -11,6 +11,8 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+import ficgan
+from ficgan import pretrained
 from ficgan.device import cpus
 from ficgan.errors import sentence
 
@@ -85,8 +87,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _versions() -> Iterator[DoctorFinding]:
-    import ficgan
-
     yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
     yield DoctorFinding("python", True, platform.python_version(), required=True)
     yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
@@ -153,8 +153,6 @@ def _back_ends(kind: str) -> Iterator[DoctorFinding]:
 
 
 def _pretrained() -> Iterator[DoctorFinding]:
-    from ficgan import pretrained
-
     roles = {entry["role"]: name for name, entry in pretrained.manifest()["files"].items() if "role" in entry}
     for role in EMBEDDED:
         name = roles.get(role)

@@ -38,11 +38,8 @@ def mirrored(
 ) -> list[tuple[Path, Path]]:
     """Every file with its place below an output folder, in order; a file counts once, hidden ones are left out.
 
-    Args:
-        inputs: files, which are taken whatever their name, and folders, which are searched.
-        suffixes: endings that count in folders, in small letters.
-        what: the kind of file, for messages, such as "image".
-        but: endings of names that are no input.
+    Of `inputs`, files are taken whatever their name; in folders `suffixes` (in small letters) count, but for names that
+    end as in `but`. `what` is the kind of file, for messages, such as "image".
     """
     found: dict[Path, tuple[Path, Path]] = {}
     for given in inputs:
@@ -106,8 +103,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
             image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.
 
-    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
-    UsageError where nothing can be done at all.
+    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on.
     """
     file = None if out is None or not _is_file_name(inputs, out) else place_of(out)
     plan = FilePlan(None if out is None or file is not None else place_of(out))

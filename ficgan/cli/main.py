@@ -110,11 +110,8 @@ _OFTEN, _SELDOM = 0.5, 60.0
 class Console:
     """Reports how far a command is; call it as `progress(done, total, stage)`.
 
-    Args:
-        mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
-            `none`: messages only.
-        unit: what is counted, in the singular.
-        quiet: no progress and no messages but errors.
+    The mode `auto` is a bar on a terminal, else a line a minute; `jsonl` a JSON object per step and per message; `none`
+    messages only. `unit` is what is counted, in the singular. `quiet` leaves errors alone.
     """
 
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
