@@ -80,16 +80,8 @@ class FilePlan:
     left_out: Counter[str] = field(default_factory=Counter)  # how many files, by reason
     # What has no job: input, output where it would have one, and why.
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
-
-    @property
-    def films(self) -> int:
-        """How many films there are."""
-        return sum(job.film for job in self.jobs)
-
-    @property
-    def photos(self) -> int:
-        """How many photos there are."""
-        return len(self.jobs) - self.films
+    films: int = 0  # how many there are
+    photos: int = 0
 
 
 def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False) -> FilePlan:
@@ -257,6 +249,8 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
         plan.errors.append((job.name, job.output, why))
     if jobs and not plan.jobs:
         raise UsageError("; ".join(why for *_, why in plan.errors))
+    plan.films = sum(job.film for job in plan.jobs)
+    plan.photos = len(plan.jobs) - plan.films
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------
@@ -339,10 +333,8 @@ class FileSetup:
             result = process(job.address or source, output, progress=progress, **self.film)
             if self.credentials is not None and (result.tracks or result.objects):
                 self.credentials.film(output, result.faces)
-            record = None
-            if self.recorded is not None:
-                known = {} if digest is None else {"input_sha256": digest}
-                record = film_record(result, output, job.place, self.recorded, **known)
+            known = {} if digest is None else {"input_sha256": digest}
+            record = None if self.recorded is None else film_record(result, output, job.place, self.recorded, **known)
         counts = {"faces": result.tracks, "masked": result.masked_people, "frames": result.frames}
         counts |= {"no_face": int(not result.tracks), "damaged": int(bool(result.damage)), "review": len(result.review)}
         counts["reidentified"] = result.reidentified or 0

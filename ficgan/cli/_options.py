@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,13 +267,11 @@ def read_background(path: str) -> Faces:
 
     labels = Path(path, "labels.csv")
     try:
-        known = labels if labels.is_file() else None
-        data = open_faces([path], resolution=LARGEST_FACE, labels=known)
+        data = open_faces([path], resolution=LARGEST_FACE, labels=labels if labels.is_file() else None)
         check_alignment(data, Alignment(), "a background")
-        size = min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size)
-        data = open_faces([path], resolution=size, labels=known)
+        data = replace(data, resolution=min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size))
         people = None if data.labels is None else data.labels.people
-        if known is None and all("/" in name for name in data.names):
+        if data.labels is None and all("/" in name for name in data.names):
             people = Labels.from_folders(data.names).people
         images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
     except FicganError as error:

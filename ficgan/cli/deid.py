@@ -415,9 +415,8 @@ def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int)
         return work(job, partial(run.report, film=job.name))
 
     for film, group in groupby(jobs, lambda job: job.film):
-        with closing(
-            in_threads(on_film if film else work, group, 1 if film else threads, patience=PATIENCE)
-        ) as results:
+        results = in_threads(on_film if film else work, group, 1 if film else threads, patience=PATIENCE)
+        with closing(results):
             yield from results
 
 

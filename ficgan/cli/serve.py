@@ -49,8 +49,10 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     SIGTERM, when the requests at work are answered; the exit code is 0.
     """
     opts.share_processors(mode=given["mode"])
-    token = _token(token_file)
-    if token is None and host != "localhost" and not _is_loopback(host):
+    token, is_local = _token(token_file), host == "localhost"
+    with contextlib.suppress(ValueError):  # a name
+        is_local = ipaddress.ip_address(host).is_loopback
+    if token is None and not is_local:
         raise UsageError(f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}")
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
@@ -88,12 +90,6 @@ def _token(file: Path | None) -> str | None:
     if len(token) < LEAST_TOKEN or not token.isascii():
         raise UsageError(f"the token must have {LEAST_TOKEN} characters or more; `openssl rand -hex 16` makes one")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _bound(host: str, port: int) -> socket.socket:
