@@ -51,11 +51,7 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
 
 
 def override(
-    tree: Tree,
-    overrides: Iterable[str],
-    *,
-    example: str,
-    opened: Callable[[str, Any], Any] = lambda place, value: value,
+    tree: Tree, overrides: Iterable[str], *, example: str, opened: Callable[[str, Any], Any] | None = None
 ) -> Tree:
     """A copy of the tree with other values; sections that are not there are made.
 
@@ -107,12 +103,12 @@ def _reason(error: Exception) -> str:
     return "a character, date, number or tag that cannot be"
 
 
-def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any]) -> Tree:
+def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any] | None) -> Tree:
     part = parts[depth]
     if depth == len(parts) - 1:
         return {**node, part: value}
-    place = ".".join(parts[: depth + 1])
-    below = opened(place, node.get(part))
+    place, below = ".".join(parts[: depth + 1]), node.get(part)
+    below = opened(place, below) if opened else below
     if not isinstance(below, dict | None):
         raise UsageError(f"override {'.'.join(parts)!r}: {part!r} is a value, not a section; write {place}=…")
     return {**node, part: _with(below or {}, parts, value, depth + 1, opened)}

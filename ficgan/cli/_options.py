@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 import ficgan.options as declared
-from ficgan.cli.main import Console, Finite, Parsed
+from ficgan.cli.main import Console, Finite, Parsed, named
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES
@@ -102,18 +102,12 @@ K, PSI = of_group(declared.Identity, "k", "psi")
 
 def sandbox(usual: bool) -> Any:
     """--sandbox; usual where files come from strangers."""
-    return click.option(
-        "--sandbox/--no-sandbox",
-        default=usual and sys.platform in ("linux", "darwin"),
-        show_default=True,
-        help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
-    )
+    help = "Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere."
+    return named("--sandbox/--no-sandbox", help, default=usual and sys.platform in ("linux", "darwin"))
 
 
 # All that is declared, by name.
-OPTIONS: Mapping[str, Option] = {
-    field.name: option for group in declared.COMMAND for field, option in options_of(group)
-}
+OPTIONS = {field.name: option for group in declared.COMMAND for field, option in options_of(group)}
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -182,12 +182,13 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     Todt and others 2024 (Fantômas), experiments E1–E3, and with --set utility=true appendix E: on CelebA in the paper,
     any set with identities will do.
     """
+    from ficgan.config import override
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
     ratings, transfer, other = (given.pop(name) for name in ("ratings", "transfer", "other"))
     rated = {} if ratings is None else experiment.read_ratings(ratings)
-    config = experiment.fantomas_matrix(**given, **_numbers(overrides))
+    config = experiment.fantomas_matrix(**given, **override({}, overrides, example="seed=1"))
     running = partial(run_matrix, out=out, jobs=jobs, progress=report)
     elsewhere = None if other is None else running(experiment.learnt_on(config, other))
     results = running(config)
@@ -230,10 +231,11 @@ def ficgan(out: Path, overrides: tuple[str, ...], report: Console, **protocol: A
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
     will do. Other numbers by --set: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device.
     """
-    from ficgan.config import check
+    from ficgan.config import check, override
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 
-    given = {**{name: value for name, value in protocol.items() if value is not None}, **_numbers(overrides)}
+    given = {name: value for name, value in protocol.items() if value is not None}
+    given |= override({}, overrides, example="seed=1")
     run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
@@ -285,12 +287,6 @@ def obfuscation(out: Path, source: str, overrides: tuple[str, ...], report: Cons
     config = StudyConfig.read(source, overrides, **places)
     run = run_obfuscation(config, out, report, **workers)
     return _finish(run.results, out, run.tables, lambda: write_study(run, out), page=False)
-
-
-def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
-    from ficgan.config import override
-
-    return override({}, overrides, example="seed=1")
 
 
 def _finish(

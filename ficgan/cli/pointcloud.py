@@ -83,7 +83,7 @@ def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **
             face = prepare(canonical(_read(target, unit, report)[0], _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
-    made = _method(given["method"], given["strength"], given["settings"], given["seed"], face)
+    made = _method(given, face)
     asked = {"method": given["method"], "strength": given["strength"]}
     request = {**asked, "settings": made.settings(), "unit": unit, "rest": rest, "wanted": points}
     request |= {} if given["seed"] is None else {"seed": given["seed"]}
@@ -283,12 +283,11 @@ def _marks(landmarks: Path | None) -> FaceLandmarks | None:
     return None if landmarks is None else read_landmarks(landmarks)
 
 
-def _method(
-    name: str, strength: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
-) -> CloudAnonymizer:
+def _method(asked: Mapping[str, Any], target: Cloud | None) -> CloudAnonymizer:
     """An anonymiser from a strength or PARAMETER=VALUE texts, with a target where it needs one."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
 
+    name, strength, settings = asked["method"], asked["strength"], asked["settings"]
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
     parameter = cls.traits.parameter
@@ -300,5 +299,5 @@ def _method(
         raise UsageError(f"{name} {'needs' if target is None else 'has no use for'} --target, a face to merge with")
     if strength is not None:
         given[parameter] = getattr(cls.of_strength(strength), parameter)
-    made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
+    made = CLOUD_ANONYMIZERS.make(name, **given, seed=asked["seed"])
     return made if target is None else made.with_target(target)
