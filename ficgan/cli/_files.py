@@ -178,7 +178,8 @@ def obstacle(folder: Path) -> Path | None:
 def _sources(inputs: Sequence[str], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
     """The files among and below the inputs, each with its place below its input."""
     for name in inputs:
-        path, inside = place_of(name), None
+        path = place_of(name)
+        inside: Iterable[tuple[Place, PurePath]] | None = None
         if isinstance(path, StorePath):
             if plan.folder is None:
                 raise UsageError(f"{path}: is in a store; name a folder or an address for the results by -o")
