@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from ficgan.arrays import in_order, metadata_of, read_arrays, write_bytes
+from ficgan.arrays import read_arrays, write_arrays
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
 from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Discriminator, Linear, MappingNetwork, StyleLayer
@@ -40,11 +40,7 @@ class CheckpointHeader(BaseModel):
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], *, kind: str) -> None:
     """Write tensors and a header as a file of a kind ("model", …), whole or not at all; replaces `path`."""
-    from safetensors.torch import save
-
-    on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
-    data = save(on_cpu, metadata_of(kind, header))  # `save_file` leaves a file of its own if killed
-    write_bytes(path, in_order(data))
+    write_arrays(path, {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}, header, kind=kind)
 
 
 def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
