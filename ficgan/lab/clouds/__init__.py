@@ -26,8 +26,7 @@ from ficgan.lab.clouds.study import (
     treatments_of,
 )
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.privacy import Scores
-from ficgan.lab.readers import similarities
+from ficgan.lab.metrics.privacy import Scores, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Run, Task
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE

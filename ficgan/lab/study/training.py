@@ -20,7 +20,7 @@ from ficgan.config import hint
 from ficgan.device import cpus, resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab.attacks.training import Batches, Loss, LossLearner, TrainingLoop
+from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop
 from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
