@@ -121,6 +121,11 @@ def ridge(x: NDArray[Any], y: NDArray[Any], penalty: float | NDArray[Any]) -> ND
     return np.linalg.solve(square, x.T @ y)
 
 
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that together are 0 … count − 1."""
+    return (slice(begin, min(begin + size, count)) for begin in range(0, count, size))
+
+
 def windows(values: NDArray[Any], reach: int) -> NDArray[Any]:
     """The 2·reach + 1 values around each of [N], the ends repeated: a view [N, 2·reach + 1]."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="edge"), 2 * reach + 1)
@@ -166,36 +171,21 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
 
 
 def write_arrays(
-    path: str | Path,
-    arrays: Mapping[str, NDArray[Any]],
-    header: Mapping[str, Any],
-    *,
-    kind: str,
-    overwrite: bool = True,
+    path: str | Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, kind: str, overwrite: bool = True
 ) -> None:
-    """Write arrays and a header as a file of a kind ("bank", …), whole or not at all; the same gives the same bytes."""
-    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata_of(kind, header))
-    write_bytes(path, in_order(data), overwrite=overwrite)
+    """Write arrays and a header as a file of a kind ("bank", …), whole or not at all; the same gives the same bytes.
 
-
-def in_order(data: bytes) -> bytes:
-    """A safetensors file with sorted metadata: `save` writes them in an order by chance, and digests would differ."""
+    What cannot be written is a FicganError, as what cannot be read is.
+    """
+    metadata = {"format": "ficgan", "kind": kind, "header": json.dumps(header, sort_keys=True)}
+    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata)
     end = 8 + int.from_bytes(data[:8], "little")
     index = json.loads(data[8:end])
-    index["__metadata__"] = dict(sorted(index["__metadata__"].items()))
+    index["__metadata__"] = dict(sorted(metadata.items()))  # `save` writes them in an order by chance
     text = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data[end:]
-
-
-def metadata_of(kind: str, header: Mapping[str, Any]) -> dict[str, str]:
-    return {"format": "ficgan", "kind": kind, "header": json.dumps(header, sort_keys=True)}
-
-
-def write_bytes(path: str | Path, data: bytes, *, overwrite: bool = True) -> None:
-    """`write_file` for models: what cannot be written is a FicganError, as what cannot be read is."""
     try:
-        write_file(Path(path), data, overwrite=overwrite)
+        write_file(Path(path), len(text).to_bytes(8, "little") + text + data[end:], overwrite=overwrite)
     except TakenError:
         raise
     except InputError as error:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ficgan import configs
 from ficgan.errors import FicganError, UsageError, hint, reason
 
 Tree = dict[str, Any]
@@ -29,8 +30,6 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
     `source` is a path, or with `kind` (see `ficgan.configs.names`) the name, which begins with `prefix`, of a
     configuration that comes with the package. `see` names a page of the documentation.
     """
-    from ficgan import configs
-
     place = str(source)
     names = [] if kind is None else [name for name in configs.names(kind) if name.startswith(prefix)]
     if place in names:
@@ -52,11 +51,7 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
 
 
 def override(
-    tree: Tree,
-    overrides: Iterable[str],
-    *,
-    example: str,
-    opened: Callable[[str, Any], Any] = lambda place, value: value,
+    tree: Tree, overrides: Iterable[str], *, example: str, opened: Callable[[str, Any], Any] | None = None
 ) -> Tree:
     """A copy of the tree with other values; sections that are not there are made.
 
@@ -108,12 +103,12 @@ def _reason(error: Exception) -> str:
     return "a character, date, number or tag that cannot be"
 
 
-def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any]) -> Tree:
+def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any] | None) -> Tree:
     part = parts[depth]
     if depth == len(parts) - 1:
         return {**node, part: value}
-    place = ".".join(parts[: depth + 1])
-    below = opened(place, node.get(part))
+    place, below = ".".join(parts[: depth + 1]), node.get(part)
+    below = opened(place, below) if opened else below
     if not isinstance(below, dict | None):
         raise UsageError(f"override {'.'.join(parts)!r}: {part!r} is a value, not a section; write {place}=…")
     return {**node, part: _with(below or {}, parts, value, depth + 1, opened)}
@@ -139,21 +134,15 @@ def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
     return f"see {see}" if see else f"there are {', '.join(key for key in keys if '.' not in key)}"
 
 
-def _keys(model: type[BaseModel], above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
-    """The dotted keys of all sections; numbers of lists and keys of dictionaries are left out."""
-    for attribute, field in model.model_fields.items():
-        key = above + (field.alias or attribute)
-        yield key
-        for inner in _models(field.annotation):
-            if inner not in (*outer, model):
-                yield from _keys(inner, f"{key}.", (*outer, model))
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that an annotation holds."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in typing.get_args(annotation) for model in _models(inner)]
+def _keys(kind: Any, above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
+    """The dotted keys of a model, or of those in a type; numbers of lists and keys of dictionaries are left out."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        for inner in typing.get_args(kind):
+            yield from _keys(inner, above, outer)
+    elif kind not in outer:
+        for attribute, field in kind.model_fields.items():
+            yield (key := above + (field.alias or attribute))
+            yield from _keys(field.annotation, f"{key}.", (*outer, kind))
 
 
 # -- a model and its training ------------------------------------------------------------------------------------------

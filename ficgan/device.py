@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import json
 import os
+import re
 import sys
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platformdirs import user_cache_path
+
+from ficgan import pretrained
 from ficgan.errors import FicganError, InputError, UsageError, reason
-from ficgan.files import file_digest
 
 if TYPE_CHECKING:
     import torch
@@ -52,37 +53,38 @@ def first_process() -> bool:
 
 def resolve_device(name: str) -> str:
     """The device of a name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N"."""
+    number = _gpu_of(name)
     if name == "cpu":
         return name
     import torch
 
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, colon, number = name.partition(":")
-    if kind != "cuda" or (colon and not number.isdigit()):
-        raise UsageError(f"device {name!r} is unknown; it is auto, cpu, cuda or cuda:N")
-    if not torch.cuda.is_available():
-        raise UsageError(f"device {name} was asked for, but torch sees no CUDA GPU here; use --device cpu")
-    if number and int(number) >= torch.cuda.device_count():
-        raise UsageError(f"device {name} was asked for, but there are {torch.cuda.device_count()} GPUs, counted from 0")
+        return "cuda" if there else "cpu"
+    if number >= there:
+        raise UsageError(f"device {name} was asked for, but torch sees {there} CUDA GPUs here; use --device cpu")
     return name
 
 
-def resolve_precision(name: str, device: str) -> torch.dtype:
-    """The type to run the networks in.
+def _gpu_of(device: str) -> int:
+    """The number of the GPU, from 0; a UsageError where the name is no device's."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device, re.ASCII) is None:
+        raise UsageError(f"device {device!r} is unknown; it is auto, cpu, cuda or cuda:N")
+    return int(device.partition(":")[2] or 0)
 
-    Args:
-        name: "float32", "bfloat16", "float16" (GPU only), or "auto": bfloat16 on a GPU that supports it, else float32.
-        device: "cpu", "cuda" or "cuda:N".
+
+def resolve_precision(name: str, device: str) -> torch.dtype:
+    """The type to run the networks in on "cpu", "cuda" or "cuda:N".
+
+    "float32", "bfloat16", "float16" (GPU only), or "auto": bfloat16 on a GPU that supports it, else float32.
     """
     import torch
 
     if name not in PRECISIONS:
         raise UsageError(f"precision {name!r} is unknown; it is one of {', '.join(PRECISIONS)}")
     if name == "auto":
-        if device.startswith("cuda"):
-            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-        return torch.float32
+        fast = device.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bfloat16" if fast else "float32"
     if name == "float16" and device == "cpu":
         raise UsageError("precision float16 needs a GPU; on the CPU use float32 or bfloat16")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
@@ -97,8 +99,6 @@ _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buff
 
 def model_folders() -> list[Path]:
     """Folders in which model files are looked up: $FICGAN_MODELS first, then the user's cache folder `ficgan`."""
-    from platformdirs import user_cache_path
-
     folders = [Path(entry).expanduser() for entry in os.environ.get("FICGAN_MODELS", "").split(os.pathsep) if entry]
     return [*folders, user_cache_path("ficgan", appauthor=False)]
 
@@ -106,12 +106,9 @@ def model_folders() -> list[Path]:
 @cache
 def embedded_file(name: str) -> Path:
     """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
-    folder = Path(str(files("ficgan.pretrained")))
-    path, manifest = folder / name, json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    if not path.is_file():
-        raise FicganError(f"the embedded file {name} is missing: install ficgan again")
-    if file_digest(path) != manifest["files"][name]["sha256"]:
-        raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
+    path = pretrained.FOLDER / name
+    if wrong := pretrained.check(name):
+        raise FicganError(f"the embedded file {path} is {wrong}: install ficgan again")
     return path
 
 
@@ -124,19 +121,14 @@ def insightface_file(*patterns: str) -> Path | None:
 
 def missing_pack(user: str, *patterns: str) -> str | None:
     """None where a pack of insightface holds a file; else which pack belongs where."""
-    if insightface_file(*patterns):
-        return None
-    return (
-        f"The {user} needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models or into a folder "
-        "named in $FICGAN_MODELS."
-    )
+    remedy = "unpack buffalo_l into ~/.insightface/models or into a folder named in $FICGAN_MODELS."
+    return None if insightface_file(*patterns) else f"The {user} needs a model pack on the disk: {remedy}"
 
 
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     """An onnxruntime session of a file or a serialised model; a UsageError where the device cannot be had.
 
-    Args:
-        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
+    It is "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
     """
     import onnxruntime as ort
 
@@ -188,19 +180,14 @@ def check_onnx_device(device: str) -> str:
 
 
 def _providers(device: str) -> list[Any]:
-    kind, _, index = device.partition(":")
-    if kind not in ("cpu", "auto", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
-        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
-    if kind == "cpu":
+    number = _gpu_of(device)
+    if device == "cpu":
         return [_CPU]
     import onnxruntime as ort
 
-    available = _CUDA in ort.get_available_providers()
-    if kind == "auto" and not available:
+    if _CUDA in ort.get_available_providers():
+        return [(_CUDA, {"device_id": number}), _CPU]
+    if device == "auto":
         return [_CPU]
-    if not available:
-        raise UsageError(
-            f"Device {device!r} was asked for, but this onnxruntime has no {_CUDA}: install onnxruntime-gpu in place "
-            "of onnxruntime, or use 'cpu'."
-        )
-    return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
+    remedy = "install onnxruntime-gpu in place of onnxruntime, or use 'cpu'"
+    raise UsageError(f"device {device!r} was asked for, but this onnxruntime has no {_CUDA}: {remedy}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+import ficgan
+from ficgan import pretrained
 from ficgan.device import cpus
 from ficgan.errors import sentence
 
@@ -48,14 +50,22 @@ class DoctorFinding:
 
 def diagnose() -> dict[str, list[DoctorFinding]]:
     """The findings of every probe, by section. Nothing is downloaded, and a failing probe becomes a finding."""
-    sections: dict[str, list[DoctorFinding]] = {}
-    for probe in (_versions, _libraries, _devices, _detectors, _recognizers, _pretrained):
-        name = probe.__name__.removeprefix("_")
-        findings = sections.setdefault(name, [])
+    probes: dict[str, Callable[[], Iterable[DoctorFinding]]] = {
+        "versions": _versions,
+        "libraries": lambda: [
+            _library(DISTRIBUTIONS.get(name, name), name, name in NEEDED) for name in NEEDED + OPTIONAL
+        ],
+        "devices": _devices,
+        "detectors": partial(_back_ends, "detector"),
+        "recognizers": partial(_back_ends, "recognizer"),
+        "pretrained": _pretrained,
+    }
+    sections: dict[str, list[DoctorFinding]] = {name: [] for name in probes}
+    for name, probe in probes.items():
         try:
-            findings.extend(probe())
+            sections[name].extend(probe())
         except Exception as error:
-            findings.append(DoctorFinding(name, False, _reason(error), required=name != "devices"))
+            sections[name].append(DoctorFinding(name, False, _reason(error), required=name != "devices"))
     return sections
 
 
@@ -77,16 +87,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _versions() -> Iterator[DoctorFinding]:
-    import ficgan
-
     yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
     yield DoctorFinding("python", True, platform.python_version(), required=True)
     yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
-
-
-def _libraries() -> list[DoctorFinding]:
-    every = (*NEEDED, *OPTIONAL)
-    return [_library(DISTRIBUTIONS.get(module, module), module, module in NEEDED) for module in every]
 
 
 def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
@@ -134,20 +137,11 @@ def _devices() -> Iterator[DoctorFinding]:
     yield DoctorFinding("ops", True, {"native": "compiled kernels", "ref": "plain torch"}[used] + why)
 
 
-def _detectors() -> Iterator[DoctorFinding]:
-    from ficgan.faces import DETECTORS, get_detector
+def _back_ends(kind: str) -> Iterator[DoctorFinding]:
+    from ficgan import faces
 
-    return _back_ends(get_detector, *DETECTORS)
-
-
-def _recognizers() -> Iterator[DoctorFinding]:
-    from ficgan.faces import get_recognizer
-
-    return _back_ends(get_recognizer, "dlib", "insightface")
-
-
-def _back_ends(get: Callable[[str], Any], *names: str) -> Iterator[DoctorFinding]:
-    for name in (*names, "auto"):
+    get = getattr(faces, f"get_{kind}")
+    for name in (*(faces.DETECTORS if kind == "detector" else ("dlib", "insightface")), "auto"):
         chosen = name == "auto"
         try:
             found = get(name)
@@ -159,8 +153,6 @@ def _back_ends(get: Callable[[str], Any], *names: str) -> Iterator[DoctorFinding
 
 
 def _pretrained() -> Iterator[DoctorFinding]:
-    from ficgan import pretrained
-
     roles = {entry["role"]: name for name, entry in pretrained.manifest()["files"].items() if "role" in entry}
     for role in EMBEDDED:
         name = roles.get(role)

@@ -83,6 +83,18 @@ INTERRUPTED = 130  # exit code
 
 
 @contextmanager
+def on_signals(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals so meanwhile; nothing happens outside of the main thread, where handlers cannot be set."""
+    main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, handler) for number in numbers if main}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before or signal.SIG_DFL)
+
+
+@contextmanager
 def stop_asked() -> Iterator[threading.Event]:
     """An event that is set by SIGINT or SIGTERM in the main thread; a second one raises KeyboardInterrupt at once."""
     asked = threading.Event()
@@ -92,13 +104,8 @@ def stop_asked() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         asked.set()
 
-    main = threading.current_thread() is threading.main_thread()  # handlers can be set only there
-    previous = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM) if main}
-    try:
+    with on_signals(heard, signal.SIGINT, signal.SIGTERM):
         yield asked
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 # Told what is done of a long work, how much there is (None: unknown), and what is being done. What it raises ends it.

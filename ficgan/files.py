@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
-from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, reason
@@ -81,18 +81,16 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
     try:
         with _reported(path, "; choose another output folder"):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            lock(descriptor)
+            held = open(temporary, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
+        with held:
+            lock(held)
             if mode == 0o600:
                 temporary.chmod(mode)
             yield temporary
             with _reported(path):
-                os.fsync(descriptor)
+                os.fsync(held.fileno())
                 if fcntl is not None:  # under the lock: nobody takes it for a leftover
                     _rename(temporary, path, overwrite)
-        finally:
-            os.close(descriptor)
         if fcntl is None:  # Windows renames no open file
             with _reported(path):
                 _rename(temporary, path, overwrite)
@@ -113,11 +111,11 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
+def _reported(path: str | os.PathLike[str] | StorePath, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}){remedy}") from error
+        raise InputError(f"{path}: cannot be written ({reason(error)}){remedy}") from error
 
 
 def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
@@ -191,12 +189,7 @@ def is_store(name: str) -> bool:
 
 
 class StorePath:
-    """A file or folder of a store, named and used like a `Path`.
-
-    Args:
-        fs: fsspec's file system, which takes keys from its own environment variables and files.
-        path: within it.
-    """
+    """A file or folder of a store, named and used like a `Path`; fsspec takes keys from its own variables and files."""
 
     def __init__(self, fs: Any, path: str | PurePath) -> None:
         self.fs, self.pure = fs, PurePosixPath(path)
@@ -248,9 +241,6 @@ class StorePath:
     def is_symlink(self) -> bool:
         return False
 
-    def stat(self) -> SimpleNamespace:
-        return SimpleNamespace(st_size=self.fs.size(str(self.pure)))
-
     def open(self, mode: str = "rb") -> Any:
         return self.fs.open(str(self.pure), mode)
 
@@ -288,10 +278,8 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
     elif not overwrite and place.exists():
         raise taken(place)
     else:
-        try:
+        with _reported(place):
             place.write_bytes(data)
-        except OSError as error:
-            raise InputError(f"{place}: cannot be written ({reason(error)})") from error
 
 
 @contextmanager

@@ -25,12 +25,7 @@ from ficgan.files import TEMPORARY, alone_in, atomic_write
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
 MARKER = ".ficgan-folder"
-_SCHEMA: dict[Kind, str] = {
-    "project": "ficgan-video-project/1",
-    "work": "ficgan-video-work/1",
-    "external": "ficgan-external/1",
-    "ui": "ficgan-ui-project/1",
-}
+_NAMES: dict[Kind, str] = {"project": "video-project", "work": "video-work", "external": "external", "ui": "ui-project"}
 # Names of our files in a folder of ours.
 _OURS = (
     rf"project\.json|tracks\.(safetensors|jsonl)|review\.html|ficgan-[\w.-]+|program\.log|{TEMPORARY.pattern}"
@@ -62,7 +57,8 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
         folder.chmod(0o700)  # the umask may have taken bits, or somebody given them
         if found is None:
             with atomic_write(folder / MARKER, mode=0o600) as file:
-                file.write(json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n")
+                about = {"schema": f"ficgan-{_NAMES[kind]}/1", "remove": "ficgan purge"}
+                file.write(json.dumps(about).encode() + b"\n")
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from error
     return found is None
@@ -73,8 +69,8 @@ def kind_of(folder: Path) -> Kind | None:
     marker = folder / MARKER
     if marker.is_symlink() or not marker.is_file() or marker.stat().st_size > 4096:
         return None
-    name = _schema_in(marker).split("/")[0]
-    return next((kind for kind, schema in _SCHEMA.items() if schema.split("/")[0] == name), None)
+    name = _schema_in(marker).partition("/")[0]
+    return next((kind for kind, schema in _NAMES.items() if f"ficgan-{schema}" == name), None)
 
 
 @contextmanager
@@ -200,12 +196,8 @@ class Strict(BaseModel):
 M = TypeVar("M", bound=Strict)
 
 
-def _writable(text: Any) -> Any:
-    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
-
-
-Text = Annotated[str, BeforeValidator(_writable)]
-"""Text that UTF-8 can hold; names of files may be made of any bytes."""
+# Text that UTF-8 can hold; names of files may be made of any bytes.
+Text = Annotated[str, BeforeValidator(lambda it: it.encode("utf-8", "replace").decode() if isinstance(it, str) else it)]
 
 
 def _corners_in_order(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -214,8 +206,7 @@ def _corners_in_order(box: tuple[float, float, float, float]) -> tuple[float, fl
     return box
 
 
-Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_order)]
-"""x0, y0, x1, y1 in pixels."""
+Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_order)]  # x0, y0, x1, y1 in pixels
 
 
 def read_json(path: Path) -> Any:

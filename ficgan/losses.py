@@ -62,12 +62,14 @@ def adversarial_generator(logits_fake: Tensor) -> Tensor:
     return F.softplus(-logits_fake.float())
 
 
-def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, real: bool) -> Tensor:
-    """Eqs. 4 and 5 on maps of logits [B,1,h,w], one per judge, under weights of their places: their mean [B]."""
-    sign = -1.0 if real else 1.0
-    pairs = zip(logits, weights, strict=True)
-    means = [(F.softplus(sign * one.float()) * weight).sum((1, 2, 3)) / weight.sum((1, 2, 3)) for one, weight in pairs]
-    return torch.stack(means).mean(0)
+def local_adversarial(logits: Sequence[Tensor], *, real: bool, mask: Tensor | None = None) -> Tensor:
+    """Eqs. 4 and 5 on maps of logits [B,1,h,w], one per judge, under a mask [B,1,H,W] of any size: their mean."""
+    means = []
+    for one in logits:
+        weight = torch.ones_like(one[:1]) if mask is None else F.adaptive_avg_pool2d(mask, one.shape[2:])  # type: ignore
+        lost = F.softplus((-1.0 if real else 1.0) * one.float()) * weight
+        means.append(lost.sum((1, 2, 3)) / weight.sum((1, 2, 3)))
+    return torch.stack(means).mean(0).mean()
 
 
 def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mix: Tensor) -> Tensor:

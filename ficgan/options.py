@@ -66,14 +66,16 @@ def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
     """A dataclass field that is an option of the commands, see `Option`; its kind is the default's unless given."""
     if default is not None and not more.get("many"):
         more.setdefault("kind", type(default))
+    more.setdefault("metavar", {"file": "FILE", "photos": "PHOTO"}.get(more.get("role", "")))
     return field(default=default, metadata={"option": Option(help, flags, **more)})
 
 
 def options_of(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
-    """The fields of a group that are options of the commands."""
+    """The fields of a group that are options of the commands; a flag is the field's name, unless others are given."""
     for entry in dataclasses.fields(group):
         if "option" in entry.metadata:
-            yield entry, entry.metadata["option"]
+            made: Option = entry.metadata["option"]
+            yield entry, made if made.flags else made._replace(flags=("--" + entry.name.replace("_", "-"),))
 
 
 def check(group: Any) -> None:
@@ -205,13 +207,12 @@ class Hiding:
         "ficgan",
         "What takes a face's place: ficgan, a new face; plain, one colour from beside it; solid, black; blur, mosaic "
         "(can be reversed); or another anonymiser of `ficgan-eval list anonymizers`, such as dp-pix:eps=1.",
-        "--mode",
         metavar="NAME[:PARAMETER=VALUE,...]",
     )
-    fallback: str = option("plain", "What covers a face that cannot be generated.", "--fallback", choices=COVERS)
-    mask_scale: float = option(1.0, "Size of the replaced region, in face crops.", "--mask-scale", low=0, above=True)
+    fallback: str = option("plain", "What covers a face that cannot be generated.", choices=COVERS)
+    mask_scale: float = option(1.0, "Size of the replaced region, in face crops.", low=0, above=True)
     background: Faces | None = option(
-        None, "Other people's aligned faces, for modes that need them.", "--background", metavar="FACES", role="file"
+        None, "Other people's aligned faces, for modes that need them.", metavar="FACES", role="file"
     )
 
     def __post_init__(self) -> None:
@@ -234,12 +235,11 @@ class Identity:
     A `Deidentifier` of a loaded model takes k, band, alpha, attributes, add, swap and keep_kind from the model.
     """
 
-    k: int = option(3000, "People whose identity codes are averaged; small groups need a smaller k.", "--k", low=2)
+    k: int = option(3000, "People whose identity codes are averaged; small groups need a smaller k.", low=2)
     layer: int = option(
         0,
         "Layers 1…I keep the source's code, the others take the k-same code: 0 is strongest. FIRST-LAST: only these "
         "take it. The embedded model has L = 10.",
-        "--layer",
         metavar="I|FIRST-LAST",
         parse=parse_layer,
     )
@@ -248,30 +248,26 @@ class Identity:
         "auto", "ψ of the variance-restored mean.", "--diversity", metavar="auto|PSI", parse=parse_diversity
     )
     seed: int | None = option(
-        None, "Same seed, same input, same faces.", "--seed", kind=int, low=0, shown="random, not kept", role="secret"
+        None, "Same seed, same input, same faces.", kind=int, low=0, shown="random, not kept", role="secret"
     )
     attributes: str | None = option(
         None,
         "Average only people with these attributes (-NAME: without), such as 'East Asian,-Male' with --k 500; "
         "`ficgan bank show` lists them.",
-        "--attributes",
         metavar="LIST",
     )
     add: Sequence[str] = option(
         (),
         "Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
-        "--add",
         metavar="NAME=AMOUNT",
         parse=parse_direction,
         many=True,
     )
     keep_kind: str | Sequence[str] = option(
-        ",".join(KIND_PARTS), "What a new face keeps; or none.", "--keep-kind", metavar="LIST", parse=parse_kind
+        ",".join(KIND_PARTS), "What a new face keeps; or none.", metavar="LIST", parse=parse_kind
     )
-    exemplar: Image | None = option(
-        None, "A face photo of yours to move the identity towards.", "--exemplar", metavar="FILE", role="file"
-    )
-    alpha: float = option(0.5, "Share of the exemplar; 1 is a swap and not anonymous.", "--alpha", low=0)
+    exemplar: Image | None = option(None, "A face photo of yours to move the identity towards.", role="file")
+    alpha: float = option(0.5, "Share of the exemplar; 1 is a swap and not anonymous.", low=0)
     swap: bool = False
     link: str = "file"
 
@@ -298,26 +294,24 @@ class Finding:
         boxes: x0, y0, x1, y1 in pixels.
     """
 
-    detector: FaceDetector | str = option("auto", "auto, insightface, yunet or centerface.", "--detector")
+    detector: FaceDetector | str = option("auto", "auto, insightface, yunet or centerface.")
     threshold: float | None = option(
         None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
     )
     scale: float | tuple[int, int] | None = option(
-        None, "Search a copy of this size, px.", "--scale", metavar="WxH", parse=parse_size, shown="several; films: 960"
+        None, "Search a copy of this size, px.", metavar="WxH", parse=parse_size, shown="several; films: 960"
     )
-    thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
+    thorough: bool = option(False, "Always search at all scales; three times as long on portraits.")
     min_score: float | None = option(
-        None, "Photos: finds with a lower score stay as they are.", "--min-score", kind=float, low=0, high=1
+        None, "Photos: finds with a lower score stay as they are.", kind=float, low=0, high=1
     )
     strict: bool = option(
-        False, "Photos: cover doubtful finds (low score, cut by the border) and places that may be faces.", "--strict"
+        False, "Photos: cover doubtful finds (low score, cut by the border) and places that may be faces."
     )
     keep: Mapping[str, Image] = option(
-        None, "Leave this person (or those of a folder) as is.", "--keep", metavar="PHOTO", many=True, role="photos"
+        None, "Leave this person (or those of a folder) as is.", many=True, role="photos"
     )
-    only: Mapping[str, Image] = option(
-        None, "Hide this person (or those of a folder) alone.", "--only", metavar="PHOTO", many=True, role="photos"
-    )
+    only: Mapping[str, Image] = option(None, "Hide this person (or those of a folder) alone.", many=True, role="photos")
     boxes: Sequence[Box] = option(
         (), "Leave faces inside this box, in px.", "--keep-box", metavar="X0,Y0,X1,Y1", parse=parse_box, many=True
     )
@@ -325,7 +319,6 @@ class Finding:
         (),
         "Cover what this detector finds, too, such as plates=FILE.onnx: a YOLOv8 export, or one with boxes "
         "x0,y0,x1,y1,score,class. COVER: plain (if not given), black, blur, mosaic. May be repeated.",
-        "--cover-also",
         metavar="NAME=FILE[:COVER]",
         check=parse_cover_also,
         many=True,
@@ -341,7 +334,7 @@ class Checking:
     """How each new face is checked, by back ends or names, the first of which also tells people apart."""
 
     recognizer: Recognizer | str | Sequence[Recognizer | str] | None = option(
-        ("auto",), "Checks the result: auto, dlib, insightface or onnx:PATH; repeatable.", "--recognizer", many=True
+        ("auto",), "Checks the result: auto, dlib, insightface or onnx:PATH; repeatable.", many=True
     )
     policy: Policy | None = None  # verification, retries and coverage; None: the usual one
 
@@ -358,27 +351,23 @@ class Checking:
 class Computing:
     """The networks, and what computes them; a checkpoint of your own needs its own bank."""
 
-    device: str = option("cpu", "cpu, cuda, cuda:N or auto.", "--device", role="machine")
-    precision: str = option("auto", "Of networks on crops.", "--precision", choices=PRECISIONS)
-    checkpoint: str | Path | None = option(
-        None, "Model.", "--checkpoint", metavar="FILE", shown="the embedded one", role="file"
-    )
-    bank: str | Path | None = option(
-        None, "Identity bank.", "--bank", metavar="FILE", shown="the embedded one", role="file"
-    )
+    device: str = option("cpu", "cpu, cuda, cuda:N or auto.", role="machine")
+    precision: str = option("auto", "Of networks on crops.", choices=PRECISIONS)
+    checkpoint: str | Path | None = option(None, "Model.", shown="the embedded one", role="file")
+    bank: str | Path | None = option(None, "Identity bank.", shown="the embedded one", role="file")
 
 
 @dataclass(frozen=True)
 class Publishing:
     """How photos are read and written."""
 
-    require_face: bool = option(False, "A photo without a face is a failure.", "--require-face", role="run")
+    require_face: bool = option(False, "A photo without a face is a failure.", role="run")
     tag: bool = option(True, "Mark results with generated faces as synthetic media.", "--tag/--no-tag")
     keep_metadata: bool = option(
         False, "Photos: keep camera, time, place, captions and copyright, nothing else.", "-m", "--keep-metadata"
     )
     max_megapixels: float = option(
-        MAX_MEGAPIXELS, "Larger images are refused undecoded.", "--max-megapixels", low=0, above=True, role="run"
+        MAX_MEGAPIXELS, "Larger images are refused undecoded.", low=0, above=True, role="run"
     )
 
 
@@ -386,19 +375,15 @@ class Publishing:
 class FilmSearch:
     """How films are searched, followed and checked: what the commands offer of `ficgan.video.VideoSettings`."""
 
-    stride: int = option(5, "Films: the detector looks at every n-th frame.", "--stride", low=1)
-    pad: float = option(0.4, "Films: cover a face this long before and after.", "--pad", metavar="SECONDS", low=0)
+    stride: int = option(5, "Films: the detector looks at every n-th frame.", low=1)
+    pad: float = option(0.4, "Films: cover a face this long before and after.", metavar="SECONDS", low=0)
     link: Link = option(
-        "file",
-        "One new face for a person in a file, in all of the run, or per track.",
-        "--link",
-        choices=get_args(Link),
+        "file", "One new face for a person in a file, in all of the run, or per track.", choices=get_args(Link)
     )
     verify: Verify = option(
         "sampled",
         "Re-read each new face; one that matches its source is retried, then covered. Another detector looks through "
         "finished films: all frames, or one a second.",
-        "--verify",
         choices=get_args(Verify),
     )
 
@@ -407,8 +392,8 @@ class FilmSearch:
 class FilmPart:
     """Which part of a film is taken, and where all faces in it stay; times in seconds."""
 
-    start: float | None = option(None, "Films: begin here, [H:]M:S.", "--start", metavar="TIME", parse=parse_time)
-    end: float | None = option(None, "Films: end here.", "--end", metavar="TIME", parse=parse_time)
+    start: float | None = option(None, "Films: begin here, [H:]M:S.", metavar="TIME", parse=parse_time)
+    end: float | None = option(None, "Films: end here.", metavar="TIME", parse=parse_time)
     spans: Sequence[tuple[float | None, float | None]] = option(
         (), "Films: leave all faces in this time.", "--keep-span", metavar="FROM-TO", parse=parse_span, many=True
     )
@@ -418,16 +403,12 @@ class FilmPart:
 class FilmEncoding:
     """How films are written: what the commands offer of `ficgan.video.EncodeOptions`."""
 
-    codec: str = option("h264", "Films: video encoder, by FFmpeg's name.", "--codec")
-    crf: int | None = option(
-        None, "Films: quality, lower is better.", "--crf", kind=int, low=0, high=63, shown="18 for h264"
-    )
+    codec: str = option("h264", "Films: video encoder, by FFmpeg's name.")
+    crf: int | None = option(None, "Films: quality, lower is better.", kind=int, low=0, high=63, shown="18 for h264")
     pixel_format: str | None = option(
         None, "Films: FFmpeg's pixel format.", "--pix-fmt", metavar="NAME", shown="the source's"
     )
-    audio: str = option(
-        "copy", "Films: sound as it is (a voice identifies, too), or none.", "--audio", choices=("copy", "drop")
-    )
+    audio: str = option("copy", "Films: sound as it is (a voice identifies, too), or none.", choices=("copy", "drop"))
 
 
 GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)  # What a `Deidentifier` is made of

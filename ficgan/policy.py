@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -43,10 +44,8 @@ class Policy:
     def attempts(self, layer: int, band: tuple[int, int] | None = None, *, drawn: bool = True) -> list[Attempt]:
         """The ladder for a first setting: less of the source's code each time, then faces farther from the mean.
 
-        Args:
-            layer: i of the first attempt.
-            band: layers of the first attempt instead.
-            drawn: whether the new code comes from the bank; an exemplar's own code has no other draws.
+        The first has the layer index i, or the layers of `band`. An exemplar's own code, which is not `drawn` from the
+        bank, has no other draws.
         """
         ladder = [Attempt(layer, band)]
         if band is None and layer > 1:
@@ -94,8 +93,6 @@ def covered(
 
 
 def _weights_inside(mask: NDArray[np.float32], outline: NDArray[np.float64]) -> NDArray[np.float32]:
-    import cv2
-
     middle = (outline.min(0) + outline.max(0)) / 2
     inner = np.rint(middle + INNER * (outline - middle)).astype(np.int32)
     height, width = mask.shape

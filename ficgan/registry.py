@@ -1,5 +1,5 @@
 """Things that are chosen by name and set by parameters: anonymisers, reversers. A class is a frozen dataclass whose
-fields, made with `param`, are its parameters; a registry makes it from a name and texts or numbers.
+fields, made with `param`, are its parameters; a registry makes objects of it from a name and texts or numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def param(
     default: Any,
     help: str,
     *,
-    low: float | None = None,
-    high: float | None = None,
+    low: float = -math.inf,
+    high: float = math.inf,
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
@@ -34,6 +34,7 @@ def param(
     return dataclasses.field(default=default, metadata=limits, repr=not secret)
 
 
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 @dataclass(frozen=True)
 class Parametrised(ABC):
     """A frozen dataclass whose `param` fields are checked when it is made."""
@@ -42,15 +43,15 @@ class Parametrised(ABC):
 
     def __post_init__(self) -> None:
         for field, limits in self.parameters():
-            value, low, high = getattr(self, field.name), limits["low"], limits["high"]
-            wrong = ""
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                least, most = (-math.inf if low is None else low), (math.inf if high is None else high)
-                wrong = "" if -math.inf < value < math.inf and least <= value <= most else f"give {_span(low, high)}"
+            value, low, high, remedy = getattr(self, field.name), limits["low"], limits["high"], ""
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number and not (-math.inf < value < math.inf and low <= value <= high):
+                span = f"from {low} to {high}" if high < math.inf else f"at least {low}"
+                remedy = "give a finite number" if low == -high == -math.inf else f"give {span}"
             if limits["choices"] and value not in limits["choices"]:
-                wrong = f"use one of {', '.join(limits['choices'])}"
-            if wrong:
-                raise UsageError(f"{self.name}: {field.name} is {_shown(value, limits['secret'])}; {wrong}")
+                remedy = f"use one of {', '.join(limits['choices'])}"
+            if remedy:
+                raise UsageError(f"{self.name}: {field.name} is {_shown(value, limits['secret'])}; {remedy}")
 
     @classmethod
     def parameters(cls) -> list[tuple[dataclasses.Field[Any], Mapping[str, Any]]]:
@@ -69,7 +70,9 @@ class Registry(Generic[C]):
         self._what, self._classes = what, dict[str, type[C]]()
 
     def add(self, cls: type[C]) -> type[C]:
-        """Class decorator; the class has a `name` that is not taken."""
+        """Class decorator; the class has a `name` that is not taken, and becomes a frozen dataclass."""
+        if "__dataclass_fields__" not in vars(cls):
+            cls = dataclass(frozen=True)(cls)
         if cls.name in self._classes and self._classes[cls.name].__qualname__ != cls.__qualname__:
             raise ValueError(f"two {self._what}s are called {cls.name}")
         self._classes[cls.name] = cls
@@ -91,16 +94,14 @@ class Registry(Generic[C]):
         """An instance; texts are converted to the parameters' types."""
         cls = self[name]
         hints, values = typing.get_type_hints(cls), dict[str, Any]()
-        every = {field.name: field for field in dataclasses.fields(cls) if field.init}
-        needed = {key for key, field in every.items() if field.default is field.default_factory is dataclasses.MISSING}
+        fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        needed = {key for key, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING}
         # What a fitted instance carries is no parameter; the seed is, though it has no limits.
-        fields = {
-            key: field for key, field in every.items() if "help" in field.metadata or key == "seed" or key in needed
-        }
+        known = {key for key, field in fields.items() if "help" in field.metadata or key == "seed"} | needed
         for key, value in given.items():
             key = key.replace("-", "_")
-            if key not in fields:
-                raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(fields))}")
+            if key not in known:
+                raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(known))}")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
         for key in sorted(needed - values.keys()):
             raise UsageError(f"{name} needs {key}; give it")
@@ -155,9 +156,3 @@ def _read(value: Any, kind: type) -> Any:
 def _shown(value: Any, secret: bool) -> str:
     """A value in a message; a key is nobody's business."""
     return "(not shown)" if secret else repr(value) if isinstance(value, str) else str(value)
-
-
-def _span(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return "a finite number"
-    return f"at least {low}" if high is None else f"from {low} to {high}"

@@ -36,9 +36,7 @@ Setup = Callable[[], Callable[[Any], Any]]
 _KEPT: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_")
 _KEPT += ("FICGAN_MODELS", "INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
 # What a task may raise; anything else becomes a RuntimeError.
-_ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (TakenError, InputError, UsageError, FicganError, MemoryError)
-}
+_ERRORS = {kind.__name__: kind for kind in (TakenError, InputError, UsageError, FicganError, MemoryError)}
 # Bytes of an answer.
 _MOST = 1 << 30
 
@@ -83,11 +81,11 @@ def in_threads(
     if count <= 1:
         yield from map(outcome, tasks)
         return
-    waiting, done = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    waiting, done, closed = queue.SimpleQueue[Any](), queue.SimpleQueue[Any](), threading.Event()
     source, left = iter(tasks), 0
 
     def serve() -> None:
-        while (some := waiting.get()) is not None:
+        while (some := waiting.get()) is not None and not closed.is_set():
             done.put(outcome(*some))
 
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
@@ -103,12 +101,10 @@ def in_threads(
             yield done.get()
             left -= 1
     finally:
-        while not waiting.empty():
-            with suppress(queue.Empty):
-                waiting.get_nowait()
+        closed.set()  # no task is begun any more
+        until = time.monotonic() + patience
         for _ in threads:
             waiting.put(None)
-        until = time.monotonic() + patience
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 

@@ -50,10 +50,10 @@ def photo() -> Image:
 def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: Any) -> Deidentifier:
     given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Judge(), "detector": Fixed(faces), **options}
     groups = grouped({}, given)
-    device, (model, header, bank) = groups.pop("computing").device, parts
+    model, header, bank = parts
     info = ModelInfo(header.alignment, header.data, header.training)
     made = CropModel(model, info, bank, **groups["identity"].controls)
-    return Deidentifier(made, info=info, device=device, **groups)
+    return Deidentifier(made, groups, info)
 
 
 def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:

@@ -16,8 +16,8 @@ from ficgan.faces import get_detector
 from ficgan.options import grouped
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer
-from ficgan.video.source import Frame
 
 Image = np.ndarray
 
@@ -25,9 +25,7 @@ Image = np.ndarray
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
     given = {"recognizer": Judge(), "detector": Fixed(faces), "mode": mode, **options}
-    groups = grouped({}, given)
-    del groups["computing"]
-    return Deidentifier(None, **groups)
+    return Deidentifier(None, grouped({}, given))
 
 
 def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:
@@ -69,7 +67,7 @@ def test_an_instance_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("detector", ["yunet", get_detector("yunet"), Fixed([])], ids=["name", "ours", "other"])
 @pytest.mark.parametrize("mode", ["solid", "pixelation:size=4"])
 def test_a_method_is_known_whatever_finds_the_faces(detector: object, mode: str) -> None:
-    assert (build(mode, detector=detector).photos.methods is None) == (mode == "solid")
+    assert (build(mode, detector=detector).method is None) == (mode == "solid")
 
 
 def test_a_face_that_the_method_cannot_do_gets_a_plain_cover() -> None:

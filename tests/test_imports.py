@@ -26,7 +26,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "files": frozenset({"errors"}),
     "folders": frozenset({"errors", "files", "config"}),
     "workers": frozenset({"errors"}),
-    "device": frozenset({"errors", "files"}),
+    "device": frozenset({"errors", "pretrained"}),
     "registry": frozenset({"errors"}),
     "arrays": frozenset({"errors", "files"}),
     "configs": frozenset(),

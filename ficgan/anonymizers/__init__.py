@@ -6,18 +6,5 @@ from ficgan.anonymizers.basic import GaussianBlur, Solid
 from ficgan.anonymizers.defended import DEFENCES, Defence, Defended
 from ficgan.anonymizers.k_same import AverageFace
 
-__all__ = [
-    "ANONYMIZERS",
-    "DEFENCES",
-    "Anonymizer",
-    "AverageFace",
-    "Defence",
-    "Defended",
-    "Faces",
-    "GaussianBlur",
-    "Images",
-    "PerImage",
-    "Solid",
-    "Traits",
-    "generator",
-]
+__all__ = ["ANONYMIZERS", "DEFENCES", "Anonymizer", "AverageFace", "Defence", "Defended", "Faces", "GaussianBlur"]
+__all__ += ["Images", "PerImage", "Solid", "Traits", "generator"]

@@ -8,7 +8,6 @@ the one its first corner lies in to the one its last corner lies in.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -62,7 +61,6 @@ def variant() -> Any:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class EyeMask(PerImage):
     """A black bar along the eyes (as_described; its size is ours), or rows 15–155 of 224 (Fantômas, §6.1.1)."""
 
@@ -76,7 +74,8 @@ class EyeMask(PerImage):
         """InputError where, as_described, the eyes are no two points or their bar misses the crop."""
         out = image.copy()
         if self.variant == "as_released":
-            out[self._rows(len(image))] = 0
+            middle, reach = sum(_BAND) / 2, (_BAND[1] - _BAND[0]) / 2 * self.scale
+            out[np.abs((np.arange(len(image)) + 0.5) * 224 / len(image) - middle) <= reach] = 0
             return out
         left, right = landmarks[:2].astype(np.float64)
         distance = float(np.hypot(*(right - left)))
@@ -92,13 +91,8 @@ class EyeMask(PerImage):
         out[bar] = 0
         return out
 
-    def _rows(self, side: int) -> NDArray[np.bool_]:
-        middle, reach = sum(_BAND) / 2, (_BAND[1] - _BAND[0]) / 2 * self.scale
-        return np.abs((np.arange(side) + 0.5) * 224 / side - middle) <= reach
-
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class GaussianNoise(PerImage):
     """Noise on every channel of every pixel; as_released cuts the noise to 0…255 before it is added."""
 
@@ -116,7 +110,6 @@ class GaussianNoise(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class GaussianBlur(PerImage):
     """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule (Fantômas, §6.1.1).
 
@@ -161,7 +154,6 @@ class GaussianBlur(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class BoxBlur(PerImage):
     """The mean of a square around every pixel; at the border the image is mirrored (Revelio, defences, 31 px)."""
 
@@ -181,7 +173,6 @@ class BoxBlur(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Pixelation(PerImage):
     """The mean of each block (as_described), or almost a point of each (as_released; Fantômas, §6.1.1)."""
 
@@ -210,7 +201,6 @@ class Pixelation(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Solid(PerImage):
     """One colour everywhere: nothing is left, the end of every scale."""
 
@@ -236,45 +226,24 @@ _FACE_CENTRE, _FACE_SIZE = 0.31, (2.1, 2.9)
 
 def obfuscate_blur(
     image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
-) -> Images:
+) -> tuple[Images, NDArray[np.float32]]:
     """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
+
+    And the feathered mask [H,W]: the share of the blurred photo in each pixel, 0 to 1.
 
     Args:
         boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; empty ones are passed over.
         variant: what d is of a box: "paper" its diagonal, "released" its longer side.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
     """
-    return blurred_and_weight(image, boxes, variant, radius)[0]
-
-
-def blurred_and_weight(
-    image: Images, boxes: ArrayLike, variant: Literal["paper", "released"], radius: float
-) -> tuple[Images, NDArray[np.float32]]:
-    """`obfuscate_blur`, and its feathered mask [H,W]: the share of the blurred photo in each pixel, 0 to 1."""
-    image = check_image(image)
-    out, weight = image.copy(), np.zeros(image.shape[:2], np.float32)
-    if found := _feathered(image.shape[:2], boxes, variant, radius):
-        part, mask, sigma = found
-        weight[part] = np.divide(mask, 255, dtype=np.float32)
-        share = mask[..., None].astype(np.uint16)
-        blurred = _gaussian(image[part], sigma)  # eq. 4
-        out[part] = (share * blurred + (255 - share) * image[part] + 127) // 255  # eq. 5
-    return out, weight
-
-
-def _feathered(
-    shape: tuple[int, ...], boxes: ArrayLike, variant: str, radius: float
-) -> tuple[tuple[slice, slice], NDArray[np.uint8], float] | None:
-    """The part of a photo that changes, with what its blur needs, its feathered mask (eq. 3), and σ; None: nothing."""
-    boxes = _checked(boxes)
-    sides = boxes[:, 2:] - boxes[:, :2]
+    image, boxes = check_image(image), _checked(boxes)
+    shape, sides = image.shape[:2], boxes[:, 2:] - boxes[:, :2]
+    out, weight, mask = image.copy(), np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
     sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
     margin = _MARGIN * sizes[:, None]
-    grown = np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin])
-    seen = _meets(grown, shape)
-    if not seen.any():
-        return None
-    spans = _covered_pixels(grown, shape)
+    spans, seen = _covered_pixels(np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin]), shape)
+    if not len(spans):
+        return out, weight
     # A box far larger than the photo blurs as one that covers it: what is seen of both is one grey.
     sigma = radius * min(float(sizes[seen].max()), 20 * math.hypot(*shape))
     # PIL's blur reaches three box filters far: as far as the mask goes, and as far again to blur what it covers.
@@ -282,17 +251,21 @@ def _feathered(
     left, top = (spans[:, :2].min(axis=0) - reach).clip(0).tolist()
     right, bottom = (spans[:, 2:].max(axis=0) + reach).tolist()
     part = slice(top, min(bottom, shape[0])), slice(left, min(right, shape[1]))
-    mask = np.zeros(shape, np.uint8)
     for x0, y0, x1, y1 in spans:
         mask[y0:y1, x0:x1] = 255
-    return part, _gaussian(mask[part], sigma), sigma
+    feathered = _gaussian(mask[part], sigma)  # eq. 3
+    weight[part] = np.divide(feathered, 255, dtype=np.float32)
+    share = feathered[..., None].astype(np.uint16)
+    blurred = _gaussian(image[part], sigma)  # eq. 4
+    out[part] = (share * blurred + (255 - share) * image[part] + 127) // 255  # eq. 5
+    return out, weight
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
     """A photo [H,W,3] uint8 RGB with its boxes [M,4], not enlarged, in one colour (Yang et al., §4, appendix C)."""
     image, fill = check_image(image), COLOURS[colour]
     out = image.copy()
-    for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
+    for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2])[0]:
         out[y0:y1, x0:x1] = fill
     return out
 
@@ -309,7 +282,6 @@ def face_box(landmarks: NDArray[np.floating]) -> Boxes:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class ObfuscationBlur(PerImage):
     """The feathered blur of `obfuscate_blur`; a crop's box is `face_box` of its landmarks."""
 
@@ -324,11 +296,10 @@ class ObfuscationBlur(PerImage):
     )
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        return obfuscate_blur(image, face_box(landmarks)[None], self.variant, self.radius)
+        return obfuscate_blur(image, face_box(landmarks)[None], self.variant, self.radius)[0]
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class ObfuscationOverlay(PerImage):
     """The overlay of `obfuscate_overlay`; a crop's box is `face_box` of its landmarks."""
 
@@ -349,18 +320,12 @@ def _checked(boxes: ArrayLike) -> Boxes:
     return array[(array[:, 2:] > array[:, :2]).all(1)]
 
 
-def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    inside = np.hstack([boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0])
-    return np.asarray(inside.all(axis=1))
-
-
-def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Whole pixels [M,4] that PIL's rectangle covers, the ends excluded, of the boxes that meet the photo."""
-    boxes = boxes[_meets(boxes, shape)]
-    last = np.array([shape[1], shape[0]] * 2) - 1
-    inside = boxes.clip(0, last).astype(np.int64)
+def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Whole pixels [M,4] that PIL's rectangle covers, the ends excluded, of the boxes that meet the photo; which do."""
+    meets: NDArray[np.bool_] = np.all(np.hstack([boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0]), axis=1)
+    inside = boxes[meets].clip(0, np.array([shape[1], shape[0]] * 2) - 1).astype(np.int64)
     inside[:, 2:] += 1
-    return inside
+    return inside, meets
 
 
 def _gaussian(pixels: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:

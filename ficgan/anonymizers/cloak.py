@@ -1,18 +1,15 @@
-"""Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
-
-It gives no anonymity: people, and other recognisers, still know the face.
-"""
+"""Fawkes: a cloak that hardly shows and misleads given recognisers; people, and other recognisers, know the face."""
 
 from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.arrays import blocks
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.crops import Alignment, similarity
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
 
     from ficgan.verification import Verifier
 
+_SOURCE = "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2"
 _BATCH = 16  # faces that are cloaked at a time
 _OPEN = 0.999999  # black and white are drawn in by this factor, so that their tanh coordinates are finite
 _START = 0.01  # first cloak, everywhere: the distance from oneself has no gradient at 0
@@ -33,7 +31,6 @@ _HALVINGS = 8  # steps of the search for the largest share of the cloak that kee
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 
@@ -49,24 +46,16 @@ class Fawkes(Anonymizer):
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
 
     name = "fawkes"
-    traits = Traits(
-        "Fawkes-style cloak",
-        "adversarial",
-        "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
-        strength="budget",
-        needs={"verifier"},
-    )
+    traits = Traits("Fawkes-style cloak", "adversarial", _SOURCE, strength="budget", needs={"verifier"})
 
     def __call__(self, faces: Faces) -> Images:
-        """Cloaked crops [N,S,S,3] uint8 RGB."""
         import torch
 
         verifiers = load_verifiers(self.verifier, faces.images.shape[1], resolve_device(self.device))
         out = np.empty_like(faces.images)
-        for start in range(0, len(faces), _BATCH):
-            rows = np.arange(start, min(start + _BATCH, len(faces)))
+        for part in blocks(len(faces), _BATCH):
             with torch.inference_mode(False), torch.enable_grad():
-                out[rows] = self._cloaked(faces.take(rows), verifiers)
+                out[part] = self._cloaked(faces.take(np.arange(len(faces))[part]), verifiers)
         return out
 
     def _cloaked(self, faces: Faces, verifiers: list[Verifier]) -> Images:
@@ -196,10 +185,7 @@ class VerifierView:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side.
-
-    A path alone is of the kind that its suffix names.
-    """
+    """The verifiers of "onnx:PATH+sphereface20:PATH" for crops of a side; a path alone is of its suffix's kind."""
     kinds = {".onnx": "onnx:", ".safetensors": "sphereface20:"}
     specs = []
     for spec in map(str.strip, text.split("+")):

@@ -35,7 +35,6 @@ DEFENCES: Registry[Defence] = Registry("defence")
 
 
 @DEFENCES.add
-@dataclass(frozen=True)
 class Rotation(Defence):
     """Turned about its middle, with mirrored borders; quarter turns are exact (Revelio, appendix D, 180°)."""
 
@@ -55,7 +54,6 @@ class Rotation(Defence):
 
 
 @DEFENCES.add
-@dataclass(frozen=True)
 class Noise(Defence):
     """Gaussian noise on every channel of every pixel (Revelio, appendix D: σ = .1 of images in 0…1)."""
 
@@ -71,7 +69,6 @@ class Noise(Defence):
 
 
 @DEFENCES.add
-@dataclass(frozen=True)
 class Jpeg(Defence):
     """Written as a JPEG file by Pillow and read again (Revelio, appendix D: quality 75)."""
 
@@ -89,7 +86,6 @@ class Jpeg(Defence):
 
 
 @DEFENCES.add
-@dataclass(frozen=True)
 class BoxInstead(Defence):
     """A box blur of the clear face in place of the anonymiser's image, or after it (Revelio, §6, appendix D)."""
 
@@ -107,7 +103,6 @@ class BoxInstead(Defence):
 
 
 @DEFENCES.add
-@dataclass(frozen=True)
 class RandomDefence(Defence):
     """Another defence for every image (Revelio, §6; the ranges are ours); secret only with `Defended.key`."""
 
@@ -130,15 +125,14 @@ class RandomDefence(Defence):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Defended(Anonymizer):
     """An anonymiser, then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg` (Revelio, §6).
 
     Traits are the method's, but no key undoes it.
     """
 
-    method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009
-    defence: str | Defence = param("jpeg", "rotation, noise, jpeg, box or random; parameters parted by ;")  # noqa: RUF009
+    method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")
+    defence: str | Defence = param("jpeg", "rotation, noise, jpeg, box or random; parameters parted by ;")
     key: str = param("", "secret of what the defence draws; empty: made from the seed", secret=True)
     seed: int = 0  # of the defence's random numbers; added to the method's own
 
@@ -180,7 +174,6 @@ class Defended(Anonymizer):
         return generator(self.seed, self.key, "defence", cast(Defence, self.defence).name, name)
 
     def fit(self, background: Faces) -> Defended:
-        """With the method fitted."""
         return replace(self, method=cast(Anonymizer, self.method).fit(background))
 
     def settings(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits, neare
 from ficgan.anonymizers.basic import variant
 from ficgan.registry import param
 
+Floats = NDArray[np.float64]
 _GREY = 127
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPPix(PerImage):
     """The mean of each block plus Laplace noise, each channel by itself (Fan, DBSec 2018; Fantômas, §6.1.4).
 
@@ -35,7 +34,7 @@ class DPPix(PerImage):
     variant: str = variant()
 
     name = "dp-pix"
-    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True)
+    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", "eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
@@ -51,20 +50,14 @@ class DPPix(PerImage):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPSnow(PerImage):
-    """An exact fraction of the pixels becomes grey (127); the fraction kept is the δ of (0, δ)-differential privacy.
-
-    John et al., Let It Snow, ETRA 2020.
-    """
+    """An exact fraction of the pixels becomes grey (127); that kept is δ of (0, δ)-privacy (John et al., ETRA 2020)."""
 
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = variant()
 
     name = "dp-snow"
-    traits = Traits(
-        "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
-    )
+    traits = Traits("DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", "delta", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         out, total = image.copy(), len(image) ** 2
@@ -78,7 +71,6 @@ _COARSE = 3  # bits of a colour that the restarts leave out: bins 8 grey levels 
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class DPSamp(PerImage):
     """Pixels sampled within clusters of colours, each shown as its cluster's colour; the rest is interpolated.
 
@@ -98,21 +90,22 @@ class DPSamp(PerImage):
     variant: str = variant()
 
     name = "dp-samp"
-    traits = Traits(
-        "DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", strength="eps", stochastic=True
-    )
+    traits = Traits("DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", "eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size, pixels = image.shape[0], image.reshape(-1, 3)
         centres, labels = colour_clusters(pixels, self.k, rng)
         near = np.abs(pixels - centres[labels]).sum(axis=1) <= self.threshold
-        counts = np.bincount(labels[near], minlength=len(centres)).tolist()
-        chosen = [
-            rng.choice(np.flatnonzero(near & (labels == cluster)), self._samples(count, sum(counts)), replace=False)
-            for cluster, count in enumerate(counts)
-            if count
-        ]
-        samples = np.concatenate([*chosen, np.empty(0, np.int64)]).astype(np.int64)
+        counts = np.bincount(labels[near], minlength=len(centres))
+        chosen = [np.empty(0, np.int64)]
+        for cluster in np.flatnonzero(counts):
+            count = int(counts[cluster])
+            drawn = samples_allowed(count, self.m, self.eps * count / int(counts.sum()))
+            if self.variant == "as_released":
+                rest = count - self.m
+                drawn = max(drawn, 1) if rest >= 2 and drawn < rest else 0
+            chosen.append(rng.choice(np.flatnonzero(near & (labels == cluster)), drawn, replace=False))
+        samples = np.concatenate(chosen)
         if not len(samples):
             return np.full_like(image, _GREY)
         filled, known = _interpolated(samples, centres[labels[samples]], size)
@@ -120,13 +113,6 @@ class DPSamp(PerImage):
             return nearest_grey(_nearest(filled, known))
         channels = [_nearest(filled[..., c], known & (filled[..., c] != 0)) for c in range(3)]
         return np.stack(channels, axis=-1).clip(0, 255).astype(np.uint8)
-
-    def _samples(self, count: int, total: int) -> int:
-        allowed = samples_allowed(count, self.m, self.eps * count / total)
-        if self.variant == "as_described":
-            return allowed
-        rest = count - self.m
-        return max(allowed, 1) if rest >= 2 and allowed < rest else 0
 
 
 def samples_allowed(f: int, m: int, eps: float) -> int:
@@ -136,9 +122,7 @@ def samples_allowed(f: int, m: int, eps: float) -> int:
     return int(np.searchsorted(np.cumsum(steps), eps, side="right"))
 
 
-def colour_clusters(
-    pixels: NDArray[np.uint8], k: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def colour_clusters(pixels: NDArray[np.uint8], k: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
     """k-means of colours [N,3]: centres [≤k,3] and the cluster [N] of each pixel.
 
     Ten k-means++ starts on a histogram of bins 8 grey levels wide; the best continues with all distinct colours.
@@ -155,9 +139,7 @@ def colour_clusters(
     return fitted.cluster_centers_, fitted.labels_[where].astype(np.int64)
 
 
-def _distinct(
-    pixels: NDArray[np.uint8], drop: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+def _distinct(pixels: NDArray[np.uint8], drop: int) -> tuple[Floats, Floats, NDArray[np.intp]]:
     """Mean colours [U,3] of pixels alike except in their last `drop` bits, how many [U], whose each is [N]."""
     code = (pixels >> drop).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
     _, where, weights = np.unique(code, return_inverse=True, return_counts=True)
@@ -165,9 +147,7 @@ def _distinct(
     return colours, weights.astype(np.float64), where
 
 
-def _interpolated(
-    samples: NDArray[np.int64], colours: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _interpolated(samples: NDArray[np.int64], colours: Floats, size: int) -> tuple[Floats, NDArray[np.bool_]]:
     """Colours [n,3] at pixels [n] → [S,S,3] linear on their triangles, and where that is known [S,S]."""
     from scipy.interpolate import LinearNDInterpolator
     from scipy.spatial import Delaunay
@@ -183,7 +163,7 @@ def _interpolated(
     return filled, known
 
 
-def _nearest(values: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[Any]:
+def _nearest(values: Floats, known: NDArray[np.bool_]) -> NDArray[Any]:
     from scipy.ndimage import distance_transform_edt
 
     if not known.any():

@@ -155,7 +155,6 @@ def read_pixels(file: Path, name: str) -> Images:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class External(Program, Anonymizer):
     """Crops by a program that is not ours, all in one run, or by images that it made in a folder; see `Program`."""
 

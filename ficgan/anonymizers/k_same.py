@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, nearest_grey
-from ficgan.arrays import resize
+from ficgan.arrays import blocks, resize
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.crops import Alignment, crop, paste_back
 from ficgan.registry import param
@@ -71,15 +71,11 @@ class Eigenspace:
         return out
 
     def _standard(self, rows: NDArray[Any], part: slice) -> Floats:
-        z: Floats = rows[:, part].astype(np.float64)
-        z -= self.mean[part]
-        z /= self.scale[part]
-        return z
+        return (rows[:, part].astype(np.float64) - self.mean[part]) / self.scale[part]
 
 
 def _columns(width: int, rows: int) -> Iterator[slice]:
-    step = max(1, _BLOCK // max(rows, 1))
-    return (slice(start, min(start + step, width)) for start in range(0, width, step))
+    return blocks(width, max(1, _BLOCK // max(rows, 1)))
 
 
 @dataclass(frozen=True)
@@ -128,8 +124,7 @@ class _KSame(Anonymizer):
             sizes = [f"{shape[0]}×{shape[1]}" for shape in (background.shape, faces.images.shape[1:])]
             raise InputError(f"{self.name}: the background is {sizes[0]} and the faces are {sizes[1]}; make them alike")
         rows, out = _flat(faces.images), np.empty_like(_flat(faces.images))
-        for start in range(0, len(rows), _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in blocks(len(rows), _CHUNK):
             coordinates = background.space.project(rows[part])
             chosen = background.nearest(coordinates, self.k - 1)
             out[part] = self._mean(background.space, rows[part], coordinates, chosen)
@@ -144,7 +139,6 @@ _SOURCE = "Newton, Sweeney and Malin 2005; as released with Fantômas, section 6
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KSamePixel(_KSame):
     """The mean of pixels, of neighbours in the eigenspace."""
 
@@ -153,8 +147,7 @@ class KSamePixel(_KSame):
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         out = np.empty_like(rows)
-        for start in range(0, len(rows), 64):
-            part = slice(start, start + 64)
+        for part in blocks(len(rows), 64):
             total = rows[part].astype(np.uint32)
             for neighbour in chosen[part].T:
                 total += space.rows[neighbour]
@@ -163,7 +156,6 @@ class KSamePixel(_KSame):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KSameEigen(_KSame):
     """The mean of coordinates in the eigenspace."""
 
@@ -186,7 +178,6 @@ def _unit(rows: Floats) -> Floats:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class AverageFace(Anonymizer):
     """The mean of the background's faces, colour-matched and pasted on every face."""
 

@@ -36,12 +36,8 @@ class _Permutation(Anonymizer):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class BlockPermutation(_Permutation):
-    """Square blocks of the crop change places; what is left beside the last whole block stays (Fantômas, §6.1.1).
-
-    n blocks have (n − 1)! cycles, so 4 blocks have 6, and a wrong key may be right.
-    """
+    """Whole square blocks change places (Fantômas, §6.1.1): n have (n − 1)! cycles, of 4 a wrong key may be right."""
 
     block: int = param(32, "side of a block, pixels", low=1, high=4096)
     key: str = param("", "secret of the permutation; without one it is public", secret=True)
@@ -57,7 +53,6 @@ class BlockPermutation(_Permutation):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class PixelRelocation(_Permutation):
     """Every pixel goes `steps` places along a closed path through all pixels (Fantômas, §6.1.1).
 
@@ -96,22 +91,19 @@ def _block_sources(side: int, block: int, key: str) -> Index:
 
 @lru_cache(maxsize=16)
 def _path_sources(side: int, steps: int, key: str | None) -> Index:
-    place = _path(side) if key is None else generator("pixel-relocation", side, key).permutation(side * side)
-    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
-
-
-def _path(side: int) -> NDArray[np.int64]:
     row, column = np.divmod(np.arange(side * side), side)
     m = np.maximum(row, column)
     along = row + m - column
-    return side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
+    place = side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
+    if key is not None:
+        place = generator("pixel-relocation", side, key).permutation(side * side)
+    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
 
 
 _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KRtio(Anonymizer):
     """out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al., PETS 2021; Fantômas, §6.1.3).
 
@@ -132,12 +124,7 @@ class KRtio(Anonymizer):
 
     name = "k-rtio"
     traits = Traits(
-        "k-RTIO overlays",
-        "overlay",
-        "Rajabi et al. 2021; Fantômas §6.1.3",
-        strength="alpha",
-        keyed=True,
-        needs={"overlays"},
+        "k-RTIO overlays", "overlay", "Rajabi et al. 2021; Fantômas §6.1.3", "alpha", keyed=True, needs={"overlays"}
     )
 
     def __post_init__(self) -> None:
@@ -163,10 +150,7 @@ class KRtio(Anonymizer):
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops from anonymised ones under their names, with the same key and overlays.
-
-        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless.
-        """
+        """The source crops, by the same names, key and overlays, within ⌊.5/α + .5⌋ grey levels of lossless files."""
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)

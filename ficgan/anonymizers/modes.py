@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
-from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blurred_and_weight, obfuscate_overlay
+from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, obfuscate_blur, obfuscate_overlay
 from ficgan.errors import InputError, UsageError, hint
 from ficgan.faces.crops import Alignment, Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
@@ -129,7 +129,12 @@ class Methods:
     def accounts(self, modes: Iterable[str]) -> dict[str, Any]:
         """JSON-ready: the methods of modes, and the background where one of them has it; empty for our own modes."""
         methods = [self(mode) for mode in sorted(modes) if mode in self.given or mode not in HIDING]
-        account: dict[str, Any] = {"methods": [_account(method) for method in methods]} if methods else {}
+        account: dict[str, Any] = {}
+        for method in methods:
+            given = method.settings().items()
+            settings = {key: without_folders(value) if isinstance(value, str) else value for key, value in given}
+            known = {"name": method.name, "family": method.traits.family, "source": method.traits.source}
+            account.setdefault("methods", []).append({**known, "settings": settings})
         if self.background is not None and any(method.traits.needs & {"background", "overlays"} for method in methods):
             digest = hashlib.sha256(np.ascontiguousarray(self.background.images).tobytes()).hexdigest()
             account["background"] = {"faces": len(self.background), "pixels_sha256": digest}
@@ -153,13 +158,6 @@ class Methods:
             except InputError as error:  # such as a recogniser's file: a value of the mode, and no input
                 raise UsageError(str(error)) from error
         return method
-
-
-def _account(method: Anonymizer) -> dict[str, Any]:
-    given = method.settings().items()
-    settings = {key: without_folders(value) if isinstance(value, str) else value for key, value in given}
-    traits = method.traits
-    return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
 
 
 Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
@@ -190,10 +188,7 @@ def is_fitted(anonymizer: Anonymizer) -> bool:
 def cover(
     anonymizer: Anonymizer, image: Images, face: Face, *, name: str, mask_scale: float = 1.0, stepped: bool = False
 ) -> Paste:
-    """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
-
-    What is drawn depends on `name`. `mask_scale`, `stepped`: see `square`.
-    """
+    """A photo [H,W,3] uint8 with one face anonymised by draws of `name`; bit-identical where the mask is 0."""
     kind = placement(anonymizer)
     if kind == "scene":
         return cover_all(anonymizer, image, [face], mask_scale=mask_scale)
@@ -250,7 +245,7 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
     centres, halves = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * mask_scale
     boxes = np.hstack([centres - halves, centres + halves])
     if isinstance(anonymizer, ObfuscationBlur):
-        pixels, weight = blurred_and_weight(image, boxes, anonymizer.variant, anonymizer.radius)
+        pixels, weight = obfuscate_blur(image, boxes, anonymizer.variant, anonymizer.radius)
     else:
         assert isinstance(anonymizer, ObfuscationOverlay)
         pixels = obfuscate_overlay(image, boxes, anonymizer.colour)

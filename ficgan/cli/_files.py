@@ -12,21 +12,10 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from ficgan import images, workers
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.files import Place, StorePath, file_digest, is_store, local_file, place_of
-from ficgan.images import (
-    CAMERA,
-    FILM_SUFFIXES,
-    READABLE_SUFFIXES,
-    WRITABLE_FILMS,
-    WRITABLE_SUFFIXES,
-    display_name,
-    film_suffix,
-    is_film,
-    is_url,
-    output_suffix,
-    unread,
-)
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, WRITABLE_FILMS, WRITABLE_SUFFIXES, display_name
 from ficgan.records import MANIFEST, film_record, new_photo, photo_record, vouches_for
 
 if TYPE_CHECKING:
@@ -49,11 +38,8 @@ def mirrored(
 ) -> list[tuple[Path, Path]]:
     """Every file with its place below an output folder, in order; a file counts once, hidden ones are left out.
 
-    Args:
-        inputs: files, which are taken whatever their name, and folders, which are searched.
-        suffixes: endings that count in folders, in small letters.
-        what: the kind of file, for messages, such as "image".
-        but: endings of names that are no input.
+    Of `inputs`, files are taken whatever their name; in folders `suffixes` (in small letters) count, but for names that
+    end as in `but`. `what` is the kind of file, for messages, such as "image".
     """
     found: dict[Path, tuple[Path, Path]] = {}
     for given in inputs:
@@ -94,16 +80,8 @@ class FilePlan:
     left_out: Counter[str] = field(default_factory=Counter)  # how many files, by reason
     # What has no job: input, output where it would have one, and why.
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
-
-    @property
-    def films(self) -> int:
-        """How many films there are."""
-        return sum(job.film for job in self.jobs)
-
-    @property
-    def photos(self) -> int:
-        """How many photos there are."""
-        return len(self.jobs) - self.films
+    films: int = 0  # how many there are
+    photos: int = 0
 
 
 def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False) -> FilePlan:
@@ -117,8 +95,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
             image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.
 
-    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
-    UsageError where nothing can be done at all.
+    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on.
     """
     file = None if out is None or not _is_file_name(inputs, out) else place_of(out)
     plan = FilePlan(None if out is None or file is not None else place_of(out))
@@ -145,21 +122,18 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
         ):
             plan.left_out[OWN_OUTPUT] += 1
         else:
-            film = is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
+            film = images.is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
             plan.jobs.append(_job(source, relative, film, file, plan.folder))
         seen.add(real)
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
         raise UsageError(f"{', '.join(paths)}: no photo or film is in there")
-    found_jobs = bool(plan.jobs)
     _check_outputs(plan, overwrite)
-    if found_jobs and not plan.jobs:
-        raise UsageError("; ".join(why for *_, why in plan.errors))
     return plan
 
 
 def _is_address(name: str) -> bool:
     """Whether an input is a camera or a stream: nothing beside which a result fits."""
-    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
+    address = images.CAMERA.fullmatch(name) or (images.is_url(name) and not Path(name).exists())
     return bool(address) and not is_store(name)
 
 
@@ -170,7 +144,7 @@ def _job(source: Place, relative: PurePath, film: bool, file: Place | None, fold
             kind = "film" if film else "photo"
             raise UsageError(f"{file}: a {kind} becomes no {file.suffix}; use {', '.join(sorted(writable))}")
         return FileJob(source, file, film, place=file.name)
-    ending = film_suffix(Path(source.name)) if film else output_suffix(source.name)
+    ending = images.film_suffix(Path(source.name)) if film else images.output_suffix(source.name)
     name = source.stem + (DEFAULT_SUFFIX if folder is None else "") + ending
     parent = source.parent if folder is None else folder / relative.parent
     return FileJob(source, parent / name, film, place=(relative.parent / name).as_posix())
@@ -205,18 +179,14 @@ def _sources(inputs: Sequence[str], plan: FilePlan) -> Iterator[tuple[Place, Pur
     """The files among and below the inputs, each with its place below its input."""
     for name in inputs:
         path = place_of(name)
+        inside: Iterable[tuple[Place, PurePath]] | None = None
         if isinstance(path, StorePath):
             if plan.folder is None:
                 raise UsageError(f"{path}: is in a store; name a folder or an address for the results by -o")
-            files = path.files()
-            if not files or files == [path]:
-                yield path, PurePath(path.name)
-            else:
-                yield from _media(((file, file.relative_to(path)) for file in files), plan)
+            inside = [(file, file.relative_to(path)) for file in path.files() if file != path]
         elif path.is_dir():
-            yield from _media(_in_folder(path, plan), plan)
-        else:
-            yield path, Path(path.name)
+            inside = _in_folder(path, plan)
+        yield from _media(inside, plan) if inside else [(path, PurePath(path.name))]
 
 
 def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
@@ -236,14 +206,14 @@ def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
         yield from ((file, file.relative_to(path)) for file in (Path(parent, name) for name in sorted(files)))
 
 
-def _media(files: Iterator[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+def _media(files: Iterable[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
     """The photos and films among files of a folder; what else is there is counted, or is an error."""
     for file, place in files:
         is_media = file.suffix.lower() in MEDIA
         if file.name.startswith("."):
             # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
             plan.left_out[HIDDEN if is_media and not file.name.startswith("._") else NOT_MEDIA] += 1
-        elif why := unread(str(file)):
+        elif why := images.unread(str(file)):
             plan.errors.append((str(file), None, why))
         elif is_media:
             yield file, place
@@ -278,6 +248,10 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
             plan.jobs.append(job)
             continue
         plan.errors.append((job.name, job.output, why))
+    if jobs and not plan.jobs:
+        raise UsageError("; ".join(why for *_, why in plan.errors))
+    plan.films = sum(job.film for job in plan.jobs)
+    plan.photos = len(plan.jobs) - plan.films
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------
@@ -330,10 +304,8 @@ class FileSetup:
 
     def plain(self) -> Callable[[FileJob], dict[str, Any]]:
         """The same for a worker process, whose results are plain data."""
-        from ficgan.workers import report
-
         work = self()
-        return lambda job: vars(work(job, report))
+        return lambda job: vars(work(job, workers.report))
 
     def _photo(self, draw: Any, job: FileJob) -> NewFile:
         name = str(job.source)
@@ -362,10 +334,8 @@ class FileSetup:
             result = process(job.address or source, output, progress=progress, **self.film)
             if self.credentials is not None and (result.tracks or result.objects):
                 self.credentials.film(output, result.faces)
-            record = None
-            if self.recorded is not None:
-                known = {} if digest is None else {"input_sha256": digest}
-                record = film_record(result, output, job.place, self.recorded, **known)
+            known = {} if digest is None else {"input_sha256": digest}
+            record = None if self.recorded is None else film_record(result, output, job.place, self.recorded, **known)
         counts = {"faces": result.tracks, "masked": result.masked_people, "frames": result.frames}
         counts |= {"no_face": int(not result.tracks), "damaged": int(bool(result.damage)), "review": len(result.review)}
         counts["reidentified"] = result.reidentified or 0

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 import ficgan.options as declared
-from ficgan.cli.main import Finite, Parsed
+from ficgan.cli.main import Console, Finite, Parsed, named
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ficgan.anonymizers import Anonymizer, Faces
-    from ficgan.video import EncodeOptions, VideoSettings
 
 WHOLE_FRAMES = 1 << 14  # Longest side at which frames are searched with --thorough: that of any film
 LARGEST_FACE = 224  # Side of the background's crops in memory, px; the papers' size
@@ -35,23 +35,25 @@ LARGEST_FACE = 224  # Side of the background's crops in memory, px; the papers' 
 # -- from fields to options of click -----------------------------------------------------------------------------------
 
 
-def _checked(text: str, check: Callable[[str], Any]) -> str:
-    check(text)
-    return text
+@lru_cache(maxsize=4)
+def chosen_method(mode: str) -> Anonymizer | None:
+    """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
+    if mode in declared.HIDING:
+        return None
+    from ficgan.anonymizers.modes import method_of
+
+    return method_of(mode)
 
 
 def _type_of(name: str, option: Option) -> click.ParamType[Any]:
-    if name == "mode":
-        return Parsed(lambda text: _checked(text, chosen_method))
-    if option.check is not None:
-        return Parsed(partial(_checked, check=option.check))
+    if check := chosen_method if name == "mode" else option.check:
+        return Parsed(check, stays=True)
     if option.parse is not None:
         return Parsed(option.parse)
     if option.choices:
         return click.Choice(option.choices)
     if option.kind is int:
-        low, high = (None if limit is None else int(limit) for limit in (option.low, option.high))
-        return click.IntRange(low, high)
+        return click.IntRange(option.low, option.high)  # type: ignore[arg-type]  # whole numbers
     if option.kind is float:
         return Finite(option.low, option.high, min_open=option.above)
     return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING
@@ -63,17 +65,14 @@ def of_group(group: type, *names: str) -> tuple[Any, ...]:
     for field, option in options_of(group):
         if names and field.name not in names:
             continue
-        settings: dict[str, Any] = {"default": field.default, "help": option.help, "metavar": option.metavar}
+        settings: dict[str, Any] = {"default": field.default, "metavar": option.metavar, "multiple": option.many}
         if isinstance(field.default, bool):
             settings |= {"is_flag": True, "show_default": "/" in option.flags[-1]}
         else:
             shown = field.default not in (None, ()) and not option.shown
-            settings |= {"type": _type_of(field.name, option), "multiple": option.many, "show_default": shown}
-            if option.many:
-                settings["default"] = field.default or ()
-        if option.shown:
-            settings["help"] += f"  [default: {option.shown}]"
-        made.append(click.option(*option.flags, field.name, **settings))
+            settings |= {"type": _type_of(field.name, option), "show_default": shown}
+        help = f"{option.help}  [default: {option.shown}]" if option.shown else option.help
+        made.append(click.option(*option.flags, field.name, help=help, **settings))
     return tuple(made)
 
 
@@ -103,18 +102,12 @@ K, PSI = of_group(declared.Identity, "k", "psi")
 
 def sandbox(usual: bool) -> Any:
     """--sandbox; usual where files come from strangers."""
-    return click.option(
-        "--sandbox/--no-sandbox",
-        default=usual and sys.platform in ("linux", "darwin"),
-        show_default=True,
-        help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
-    )
+    help = "Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere."
+    return named("--sandbox/--no-sandbox", help, default=usual and sys.platform in ("linux", "darwin"))
 
 
 # All that is declared, by name.
-OPTIONS: Mapping[str, Option] = {
-    field.name: option for group in declared.COMMAND for field, option in options_of(group)
-}
+OPTIONS = {field.name: option for group in declared.COMMAND for field, option in options_of(group)}
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------
@@ -128,19 +121,21 @@ def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
     """
     if mode.startswith("external"):
         return
-    threads = {"OPENBLAS_NUM_THREADS": 1}
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if photos > 1:
-        share = max(1, cpus() // photos)
-        threads |= {"OMP_NUM_THREADS": share, "OPENCV_FOR_THREADS_NUM": share}  # the first: of `onnx_session`
-    for name, number in threads.items():
-        os.environ.setdefault(name, str(number))
+        for name in ("OMP_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"):  # the first: of `onnx_session`
+            os.environ.setdefault(name, str(max(1, cpus() // photos)))
 
 
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Options of HIDE, FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them; for files see `loaded`."""
     if "mode" not in more:  # a project's faces may have modes of their own
-        _check_background(given)
-        name = str(given["mode"]).partition(":")[0]
+        method, name = chosen_method(given["mode"]), given["mode"].partition(":")[0]
+        needed = method is not None and not method.traits.needs.isdisjoint({"background", "overlays"})
+        if needed and given["background"] is None:
+            raise UsageError(f"--mode {name} needs other people's aligned faces; give --background FACES")
+        if not needed and given["background"] is not None:
+            raise UsageError(f"--mode {name} has no use for --background; leave it out")
         if name != "ficgan" and (idle := typed(declared.Identity, but=("seed",))):
             raise UsageError(f"--mode {name} draws no new face, so {', '.join(idle)} would do nothing; leave that out")
     if given["scale"] is not None and given["thorough"]:
@@ -192,62 +187,33 @@ def digest(given: Mapping[str, Any], **more: Any) -> str:
     return hashlib.sha256(json.dumps({**values, **more}, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=4)
-def chosen_method(mode: str) -> Anonymizer | None:
-    """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
-    if mode in declared.HIDING:
-        return None
-    from ficgan.anonymizers.modes import method_of
+def warn_of(mode: str, report: Console) -> None:
+    """Say it of modes that leave faces recognisable, or that can be undone; nothing is imported for covers."""
+    if mode not in ("ficgan", "plain", "black", "solid"):
+        from ficgan.anonymizers.modes import caution
 
-    return method_of(mode)
-
-
-def _check_background(given: Mapping[str, Any]) -> None:
-    mode = str(given["mode"])
-    method = chosen_method(mode)
-    needed = method is not None and bool(method.traits.needs & {"background", "overlays"})
-    if needed and given["background"] is None:
-        raise UsageError(f"--mode {mode.partition(':')[0]} needs other people's aligned faces; give --background FACES")
-    if not needed and given["background"] is not None:
-        raise UsageError(f"--mode {mode.partition(':')[0]} has no use for --background; leave it out")
-
-
-def caution(mode: str) -> str | None:
-    """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
-    if mode in ("ficgan", "plain", "black", "solid"):  # nothing is imported for these
-        return None
-    from ficgan.anonymizers.modes import caution
-
-    return caution(mode, chosen_method(mode))
+        if warning := caution(mode, chosen_method(mode)):
+            report.info(f"Warning: {warning}")
 
 
 def max_pixels(given: Mapping[str, Any]) -> int:
     return max(1, int(given["max_megapixels"] * 1e6))
 
 
-def video_settings(given: Mapping[str, Any]) -> VideoSettings:
-    """Options of the video groups, and what takes a face's place, as the library's settings."""
-    from ficgan.video import VideoSettings
+def film_options(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Options of films as the library takes them, as far as a command has them: how they are searched and written, and
+    who stays in them (`keep` and `only` as of `people`).
+    """
+    from ficgan.video import EncodeOptions, Rules, VideoSettings
 
-    usual = WHOLE_FRAMES if given["thorough"] else VideoSettings.detect_size
-    names = ("stride", "pad", "link", "mode", "fallback", "mask_scale", "verify")
-    known = {name: given[name] for name in names if name in given}
-    return VideoSettings(detect_size=max(given["scale"]) if given["scale"] else usual, **known)
+    def made(kind: type[Any], **values: Any) -> Any:
+        return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given}, **values)
 
-
-def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of films and who stays in them, as the library takes them; photos of people by name."""
-    from ficgan.video import Rules
-
-    rules = Rules(keep=keep, only=only, boxes=given["boxes"], spans=given["spans"])
-    return {"settings": video_settings(given), "rules": rules}
-
-
-def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
-    """How the options want films to be written."""
-    from ficgan.video import EncodeOptions
-
-    return EncodeOptions(**{name: given[name] for name in ("codec", "crf", "pixel_format", "audio", "tag")})
+    sizes = given["scale"] or (WHOLE_FRAMES if given["thorough"] else VideoSettings.detect_size,)
+    parts = {name: given[name] for name in ("start", "end") if name in given}
+    parts |= {"rules": made(Rules)} if "keep" in given else {}
+    parts |= {"encode": made(EncodeOptions)} if "codec" in given else {}
+    return {"settings": made(VideoSettings, detect_size=max(sizes)), **parts, **more}
 
 
 # -- files that options name ------------------------------------------------------------------------------------------
@@ -255,31 +221,29 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
 
 def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
     """The files that options name, as `Deidentifier.from_pretrained` takes them; read now."""
-    files: dict[str, Any] = {}
-    if given["exemplar"] is not None:
-        files["exemplar"] = _photos([given["exemplar"]], "--exemplar", given)[0]
-    if given["background"] is not None:
-        files["background"] = read_background(given["background"])
-    return files
+    exemplar, background = given["exemplar"], given["background"]
+    files: dict[str, Any] = {} if exemplar is None else {"exemplar": _photo(Path(exemplar), "--exemplar", given)}
+    return files if background is None else {**files, "background": read_background(background)}
 
 
-def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
-    """Photos of people by name; a folder stands for all photos in it."""
-    names: list[str] = []
-    for path in map(Path, paths):
-        inside = sorted(path.iterdir()) if path.is_dir() else []
-        photos = [file for file in inside if file.suffix.lower() in READABLE_SUFFIXES] if path.is_dir() else [path]
-        if not photos:
-            raise UsageError(f"{flag} {path}: the folder holds no photo")
-        names += map(str, photos)
-    return dict(zip(names, _photos(names, flag, given), strict=True))
+def people(given: Mapping[str, Any]) -> dict[str, dict[str, NDArray[np.uint8]]]:
+    """The photos of --keep and --only, each by name; a folder stands for all photos in it."""
+    found: dict[str, dict[str, NDArray[np.uint8]]] = {"keep": {}, "only": {}}
+    for name, photos in found.items():
+        for path in map(Path, given[name]):
+            every = sorted(path.iterdir()) if path.is_dir() else [path]
+            files = [file for file in every if file == path or file.suffix.lower() in READABLE_SUFFIXES]
+            if not files:
+                raise UsageError(f"--{name} {path}: the folder holds no photo")
+            photos |= {str(file): _photo(file, f"--{name}", given) for file in files}
+    return found
 
 
-def _photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
+def _photo(path: Path, flag: str, given: Mapping[str, Any]) -> NDArray[np.uint8]:
     from ficgan.images.read import read_image
 
     try:
-        return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]
+        return read_image(path, max_pixels=max_pixels(given)).rgb
     except InputError as error:
         raise UsageError(f"{flag} {error}") from error
 
@@ -297,13 +261,11 @@ def read_background(path: str) -> Faces:
 
     labels = Path(path, "labels.csv")
     try:
-        known = labels if labels.is_file() else None
-        data = open_faces([path], resolution=LARGEST_FACE, labels=known)
+        data = open_faces([path], resolution=LARGEST_FACE, labels=labels if labels.is_file() else None)
         check_alignment(data, Alignment(), "a background")
-        size = min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size)
-        data = open_faces([path], resolution=size, labels=known)
+        data = replace(data, resolution=min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size))
         people = None if data.labels is None else data.labels.people
-        if known is None and all("/" in name for name in data.names):
+        if data.labels is None and all("/" in name for name in data.names):
             people = Labels.from_folders(data.names).people
         images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
     except FicganError as error:

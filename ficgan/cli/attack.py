@@ -13,9 +13,11 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.evaluate import catalogue, write_pages
-from ficgan.cli.main import Console, Summary, count, handle_errors, many
+from ficgan.cli.evaluate import print_catalogue, write_pages
+from ficgan.cli.main import Console, Outcome, Summary, count, handle_errors, many
+from ficgan.device import resolve_device
 from ficgan.errors import UsageError
+from ficgan.images import READABLE_SUFFIXES
 
 NOTICE = (
     "For testing one's own anonymisation. To process other people's faces so as to identify them may be unlawful; "
@@ -25,10 +27,14 @@ _ATTACKED = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.AL
 
 
 def _of_set(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a set as the library takes them; what is not given stays as in the configuration."""
-    layout = None if given["layout"] == "auto" else given["layout"]
+    """The options of a set as the library takes them; what is not given stays as in the configuration.
+
+    A device that is not there is refused.
+    """
+    resolve_device(given["device"])
+    layout, licence = None if given["layout"] == "auto" else given["layout"], given.get("licence") or None
     changed = {"layout": layout, "aligned": given["aligned"] or None, "limit_people": given.pop("people")}
-    return {**given, **changed}
+    return {**given, **changed, "licence": licence}
 
 
 @click.group("attack", context_settings=shared.HELP)
@@ -42,8 +48,7 @@ def attack() -> None:
 @handle_errors
 def list_attackers(what: str) -> None:
     """List attackers, or configs for `ficgan attack train`, a line each: name, tab, title."""
-    for name, title in catalogue(what, "attack"):
-        click.echo(f"{name}\t{title}")
+    print_catalogue(what, "attack")
 
 
 @attack.command("train")
@@ -52,9 +57,7 @@ def list_attackers(what: str) -> None:
 @shared.output("Folder of the run; the same command resumes an interrupted run.")
 @shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
 @shared.reporting("step")
-def attack_train(
-    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Console, **given: Any
-) -> Summary:
+def attack_train(config: str, overrides: tuple[str, ...], out: Path, report: Console, **given: Any) -> Summary:
     """Train an attacker on pairs of clear faces and anonymised ones.
 
     CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
@@ -64,17 +67,14 @@ def attack_train(
 
     started = time.monotonic()
     settings = load_attack(config, overrides)
-    if dry_run:
+    if given.pop("dry_run"):
         parameters = parameter_count(settings.learner())
         return {**settings.shareable(), "network_parameters": parameters, "dry_run": True}
-    from ficgan.device import resolve_device
     from ficgan.lab.attacking import WEIGHTS, train_attacker
 
-    resolve_device(given["device"])
     report.info(NOTICE)
-    given["licence"] = given["licence"] or None
     try:
-        trained = train_attacker(settings, data, out, progress=report, **_of_set(given))
+        trained = train_attacker(settings, out=out, progress=report, **_of_set(given))
     except KeyboardInterrupt as stop:
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         raise type(stop)(f"go on with: {again}") from None
@@ -92,13 +92,12 @@ def attack_train(
 @shared.reporting("image")
 def attack_run(
     attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Console
-) -> tuple[Summary, bool]:
+) -> Outcome:
     """Guess the clear faces behind anonymised ones.
 
     ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
     INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them.
     """
-    from ficgan.images import READABLE_SUFFIXES
     from ficgan.lab.attacking import attacker_of, guess_all
 
     made = attacker_of(attacker, device=device)
@@ -107,10 +106,8 @@ def attack_run(
     files = mirrored(inputs, READABLE_SUFFIXES, what="image")
     report.info(NOTICE)
     written, failed = guess_all(made, files, out, candidates, report)
-    for why in failed:
-        report.error(why)
     counts = {"inputs": len(files), "written": written, "failed": len(failed)}
-    return {"attacker": made.name, **counts, "output": str(out)}, bool(failed)
+    return {"attacker": made.name, **counts, "output": str(out)}, failed
 
 
 @attack.command("evaluate")
@@ -127,10 +124,8 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
     face for everybody. The people whom the training kept out of its set are tested.
     """
-    from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
 
-    resolve_device(given["device"])
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
     files = write_pages(results, out) if pages else []

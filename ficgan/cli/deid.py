@@ -21,20 +21,10 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import _files as files
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import (
-    DEFAULT_SUFFIX,
-    VOICES,
-    FileJob,
-    FilePlan,
-    FileSetup,
-    NewFile,
-    make_folder,
-    make_plan,
-    obstacle,
-    with_name,
-)
+from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFile
 from ficgan.cli.main import Console, handle_errors, named, path, sentence
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, TakenError, UsageError
@@ -42,10 +32,10 @@ from ficgan.files import Place, StorePath, alone_in, file_digest, unreadable, wr
 from ficgan.images import disguised
 from ficgan.options import Identity
 from ficgan.records import RunManifest, as_json, own_sidecar, sidecar_path
+from ficgan.workers import Limits, Workers, in_threads, ray_cluster
 
 if TYPE_CHECKING:
     from ficgan.records.exports import Credentials
-    from ficgan.workers import Limits
 
 MOST_THREADS = 4  # Photos worked on at once where the user names no number: each holds what its networks need
 PATIENCE = 2.0  # Seconds that an interruption waits for the photos in work
@@ -58,11 +48,11 @@ SUMMARY = (
 CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 
-def make_engine(**settings: Any) -> Any:
+def make_engine(seed: int | None = None, **settings: Any) -> Any:
     """The one place where the command meets the model; everything heavy is imported here."""
     from ficgan.deidentify import Deidentifier
 
-    return Deidentifier.from_pretrained(**settings)
+    return Deidentifier.from_pretrained(seed=seed, **settings)
 
 
 @dataclass(eq=False)
@@ -87,9 +77,8 @@ class DeidRun:
         self.counts.update(inputs=len(plan.jobs) + len(plan.errors), skipped=plan.left_out.total())
         for name, output, message in plan.errors:
             self._refuse(name, output, message)
-        for reason, number in plan.left_out.items():
-            if number:
-                self.report.info(f"{number} skipped: {reason}.")
+        for reason, number in (+plan.left_out).items():  # those above 0
+            self.report.info(f"{number} skipped: {reason}.")
         if self.manifest.foreign:
             self.report.info("The file manifest.jsonl in the output folder is another program's; it stays as it is.")
         self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
@@ -112,10 +101,10 @@ class DeidRun:
                     self._unlisted.append(job)
                 return False
             self.check_free(job)
-            if isinstance(job.output, Path) and (found := obstacle(job.output.parent)) is not None:
+            if isinstance(job.output, Path) and (found := files.obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
         except (InputError, OSError) as error:
-            self._refuse(job.name, job.output, with_name(job.name, sentence(error)))
+            self._refuse(job.name, job.output, files.with_name(job.name, sentence(error)))
             return False
         return True
 
@@ -191,19 +180,22 @@ class DeidRun:
                 self._refuse(job.name, job.output, str(error))
             return
         except BaseException as error:
-            self._tell_what_stays(job)
+            if job.film and isinstance(job.output, Path):
+                from ficgan.folders import work_folder
+
+                if (work := work_folder(job.output)).is_dir():
+                    how = f"the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
+                    self.report.info(f"{job.name}: {how}")
             if not isinstance(error, Exception):
                 raise
-            message = with_name(job.name, sentence(error))
-        known: dict[str, Any] = {"seconds": None}
-        if isinstance(made, NewFile):
-            known = {"seconds": round(made.seconds, 3)}
-            known |= {"input_sha256": made.input_sha256} if made.input_sha256 else {}  # cameras and streams have none
+            message = files.with_name(job.name, sentence(error))
+            self._fail(message)
+        known: dict[str, Any] = {"seconds": round(made.seconds, 3) if isinstance(made, NewFile) else None}
+        if isinstance(made, NewFile) and made.input_sha256:  # cameras and streams have none
+            known["input_sha256"] = made.input_sha256
         counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
         state = "failed" if message else "written"
         self.manifest.add(job.output, input=job.name, **known, state=state, **counts, error=message)
-        if message:
-            self._fail(message)
 
     def _refuse(self, name: str, output: Place | None, message: str) -> None:
         """An input that no work began on; where the result of an earlier run is there, it stays the last word."""
@@ -219,15 +211,15 @@ class DeidRun:
         """Count a result and write what is not yet written: a photo and its side-car, or a film's side-car."""
         self.counts.update(made.counts)
         for note in made.notes:
-            if note != VOICES or not self._warned_of_voices:
+            if note != files.VOICES or not self._warned_of_voices:
                 self.report.info(note)
-            self._warned_of_voices |= note == VOICES
+            self._warned_of_voices |= note == files.VOICES
         if made.failure:
             raise InputError(made.failure)
         for problem in made.problems:
             self.report.error(problem)
         self.objects.update(made.objects)
-        make_folder(job.output.parent)
+        files.make_folder(job.output.parent)
         with alone_in(job.output.parent):
             self._save(job, made)
         self.counts["written"] += 1
@@ -256,21 +248,16 @@ class DeidRun:
         if made.record is None:
             _remove_stale(job.output)
 
-    def _tell_what_stays(self, job: FileJob) -> None:
-        """Say what an interrupted film leaves, and how to go on or to be rid of it."""
-        if job.film and isinstance(job.output, Path):
-            from ficgan.folders import work_folder
-
-            work = work_folder(job.output)
-            if work.is_dir():
-                how = f"the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
-                self.report.info(f"{job.name}: {how}")
-
     def finish(self, work: Callable[[], None], started: float, **more: Any) -> None:
         """Do the work and print the final JSON, also when interrupted; SystemExit where something failed."""
 
         def print_summary(**extra: Any) -> None:
-            click.echo(json.dumps({**self._summary(), "seconds": round(time.monotonic() - started, 3), **extra}))
+            counts: dict[str, Any] = {name: self.counts[name] for name in SUMMARY}
+            if self.recorded.get("cover_also") or self.objects:
+                counts["objects"] = dict(self.objects)
+            if self.counts["unread"] or (self.counts["failed"] and not self.counts["written"]):
+                counts["reidentified"] = None  # faces were not read again (--verify off), or nothing was written
+            click.echo(json.dumps({**counts, "seconds": round(time.monotonic() - started, 3), **extra}))
 
         try:
             with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the final JSON
@@ -283,14 +270,6 @@ class DeidRun:
         print_summary(**more)
         if any(self.counts[name] for name in CHECKS):
             raise SystemExit(shared.EXIT_SOME_FAILED)
-
-    def _summary(self) -> dict[str, Any]:
-        """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""
-        counts: dict[str, Any] = {name: self.counts[name] for name in SUMMARY}
-        if self.recorded.get("cover_also") or self.objects:
-            counts["objects"] = dict(self.objects)
-        nothing = not self.counts["written"] and self.counts["failed"] > 0
-        return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
 
 
 def _remove_stale(output: Place) -> None:
@@ -306,7 +285,7 @@ def _remove_stale(output: Place) -> None:
 @path(
     "-o",
     "Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
-    f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
+    f"store, such as s3://bucket/folder.  [default: <stem>{files.DEFAULT_SUFFIX}<ext> beside each input]",
     "--output",
     "out",
     type=click.Path(),
@@ -323,23 +302,7 @@ def _remove_stale(output: Place) -> None:
 @shared.options(opts.sandbox(False), opts.MODEL, shared.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
-def deid(
-    inputs: tuple[str, ...],
-    files_from: IO[bytes] | None,
-    out: str | None,
-    overwrite: bool,
-    skip_existing: bool,
-    sidecar: bool,
-    sign: tuple[Path, Path] | None,
-    decisions: Path | None,
-    jobs: int | None,
-    cluster: str | None,
-    dry_run: bool,
-    sandbox: bool,
-    progress: str,
-    quiet: bool,
-    **given: Any,
-) -> None:
+def deid(inputs: tuple[str, ...], files_from: IO[bytes] | None, out: str | None, **given: Any) -> None:
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
@@ -348,7 +311,8 @@ def deid(
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet, 130 interrupted.
     """
-    started = time.monotonic()
+    started, dry_run, cluster, sandbox = time.monotonic(), given["dry_run"], given["cluster"], given["sandbox"]
+    overwrite, skip_existing = given["overwrite"], given["skip_existing"]
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
     external, linked = given["mode"].startswith("external"), given["link"] == "job"
     if overwrite and skip_existing:
@@ -357,26 +321,30 @@ def deid(
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if cluster and (external or linked):
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-    inputs = _listed(inputs, files_from)
+    if files_from is not None:
+        lines = files_from.read().removeprefix(b"\xef\xbb\xbf").splitlines()
+        inputs = (*inputs, *(os.fsdecode(line) for line in lines if line.strip()))
+    if not inputs:
+        raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
-    decided = None if decisions is None else _decided(decisions, given)
-    credentials = None
-    if sign:
+    decided = credentials = None
+    if (decisions := given["decisions"]) is not None:
+        decided = _decided(decisions, given)
+    if given["sign"]:
         from ficgan.records.exports import Credentials
 
-        credentials = Credentials(*sign)
-    plan = make_plan(inputs, out, overwrite=overwrite)
+        credentials = Credentials(*given["sign"])
+    plan = files.make_plan(inputs, out, overwrite=overwrite)
     if skip_existing and plan.photos and linked and given["mode"] == "ficgan":
         raise UsageError("--link job looks at all photos of a run; give --overwrite in place of --skip-existing")
-    jobs = 1 if linked or external else jobs
+    jobs = 1 if linked or external else given["jobs"]
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
-    with Console(progress, unit="file" if plan.films else "image", quiet=quiet) as report:
-        if warning := opts.caution(given["mode"]):
-            report.info(f"Warning: {warning}")
+    with Console(given["progress"], unit="file" if plan.films else "image", quiet=given["quiet"]) as report:
+        opts.warn_of(given["mode"], report)
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
-        with RunManifest(plan.folder if sidecar and not dry_run else None, key) as manifest:
-            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials)
+        with RunManifest(plan.folder if given["sidecar"] and not dry_run else None, key) as manifest:
+            run = DeidRun(report, manifest, given["sidecar"], overwrite, skip_existing, recorded, credentials)
 
             def work() -> None:
                 ready = run.begin(plan)
@@ -399,16 +367,6 @@ def deid(
             run.finish(work, started, **{"dry_run": True} if dry_run else {})
 
 
-def _listed(inputs: tuple[str, ...], files_from: IO[bytes] | None) -> tuple[str, ...]:
-    """What was named, and what the lines of a file name."""
-    if files_from is not None:
-        lines = files_from.read().removeprefix(b"\xef\xbb\xbf").splitlines()
-        inputs = (*inputs, *(os.fsdecode(line) for line in lines if line.strip()))
-    if not inputs:
-        raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
-    return inputs
-
-
 def _decided(file: Path, given: Mapping[str, Any]) -> Any:
     """What --decisions says of each photo."""
     if given["mode"] != "ficgan":
@@ -425,25 +383,21 @@ def _decided(file: Path, given: Mapping[str, Any]) -> Any:
 def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> int:
     """How many photos are worked on at once; the processors are divided among them. A span of no time is refused."""
     if plan.films:
-        from ficgan.video.source import check_span
+        from ficgan.video.read import check_span
 
         check_span(given["start"], given["end"])
-    threads = 1
-    if plan.photos > 1 and not jobs:
-        threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    threads = threads if plan.photos > 1 and not jobs else 1
     opts.share_processors(jobs or (1 if plan.films else threads), mode=given["mode"])
     return threads
 
 
 def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
     """What all files share; the files that options name are read here."""
-    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
+    people = opts.people(given)
     if plan.photos:
-        link = "job" if given["link"] == "job" else "file"
-        settings = {**settings, "keep": keep, "only": only, "boxes": given["boxes"], "link": link}
-    film = {"overwrite": run.overwrite, **{name: given[name] for name in ("start", "end")}}
-    if plan.films:
-        film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
+        settings = {**settings, **people, "link": "job" if given["link"] == "job" else "file"}
+    film = opts.film_options({**given, **people}, overwrite=run.overwrite) if plan.films else {}
     photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
     photo["max_pixels"], recorded = opts.max_pixels(given), run.recorded if run.sidecar else None
     engine = {**settings, **opts.loaded(given)}
@@ -455,37 +409,30 @@ def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mappin
 
 def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int) -> Iterator[Done]:
     """Results of this process, photos in threads."""
-    from ficgan.workers import in_threads
-
     work = setup()
 
     def on_film(job: FileJob) -> NewFile:
         return work(job, partial(run.report, film=job.name))
 
     for film, group in groupby(jobs, lambda job: job.film):
-        with closing(
-            in_threads(on_film if film else work, group, 1 if film else threads, patience=PATIENCE)
-        ) as results:
+        results = in_threads(on_film if film else work, group, 1 if film else threads, patience=PATIENCE)
+        with closing(results):
             yield from results
 
 
 def _limits(ready: list[FileJob]) -> Limits:
     """Workers write films themselves, and nothing else."""
-    from ficgan.workers import Limits
-
     films = [job for job in ready if job.film]
     folders = {job.output.parent for job in films if isinstance(job.output, Path)}
     if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
         folders.add(Path(tempfile.gettempdir()))
     for folder in folders:
-        make_folder(folder)
+        files.make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
 
 
 def _by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
     """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
-    from ficgan.workers import Workers
-
     with Workers(setup.plain, min(count, len(jobs)), limits) as workers:
         for job, result in workers.run(jobs):
             yield job, NewFile(**result) if isinstance(result, dict) else result
@@ -497,9 +444,6 @@ class _Actor:
     def __init__(self, setup: FileSetup) -> None:
         self._work = setup()
 
-    def ready(self) -> None:
-        """Answers when the model is loaded."""
-
     def work(self, job: FileJob) -> NewFile | Exception:
         try:
             return self._work(job)
@@ -509,12 +453,10 @@ class _Actor:
 
 def _by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
     """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew."""
-    from ficgan.workers import in_threads, ray_cluster
-
     with ray_cluster(address, count) as ray:
         kind, free = ray.remote(num_cpus=1, max_restarts=-1)(_Actor), queue.SimpleQueue[Any]()
         actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
-        ray.get([actor.ready.remote() for actor in actors])
+        ray.get([actor.__ray_ready__.remote() for actor in actors])  # their models are loaded
         for actor in actors:
             free.put(actor)
 

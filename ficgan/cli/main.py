@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
@@ -10,20 +9,19 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
-from ficgan import __version__, errors
+from ficgan import __version__, diagnosis, errors
 from ficgan.device import cpus
-from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
+from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out, on_signals
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -35,6 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]  # What a command prints at its end, as one line of JSON
+Outcome = Summary | tuple[Summary, list[str] | bool]  # Alone, or with what failed: sentences, or whether something did
 
 # -- errors and exit codes --------------------------------------------------------------------------------------------
 
@@ -53,9 +52,13 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        _keep_no_core()
+        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+            import resource
+
+            if not os.environ.get("FICGAN_DEBUG"):  # a crash leaves no image of the memory, which holds source faces
+                resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         try:
-            with _sigterm_interrupts():
+            with on_signals(signal.default_int_handler, signal.SIGTERM):  # the same clean-up as Ctrl-C
                 return command(*args, **kwargs)
         except (click.ClickException, click.exceptions.Exit):
             raise  # click prints them and knows their exit codes
@@ -76,34 +79,11 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _keep_no_core() -> None:
-    """A crash leaves no image of the memory, which holds source faces; `FICGAN_DEBUG=1` allows it."""
-    if not os.environ.get("FICGAN_DEBUG"):
-        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-
-
 def sentence(error: BaseException) -> str:
     """One line that names an error, and what to do about a library that is missing or broken."""
     if not isinstance(error, ImportError) or memory_ran_out(error):
         return errors.sentence(error)
-    from ficgan.diagnosis import import_remedy
-
-    return f"{errors.sentence(error)} ({import_remedy(error)})"
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM means the same clean-up as Ctrl-C; Python allows handlers in the main thread only."""
-    main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
-    try:
-        yield
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+    return f"{errors.sentence(error)} ({diagnosis.import_remedy(error)})"
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -130,15 +110,13 @@ _OFTEN, _SELDOM = 0.5, 60.0
 class Console:
     """Reports how far a command is; call it as `progress(done, total, stage)`.
 
-    Args:
-        mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
-            `none`: messages only.
-        unit: what is counted, in the singular.
-        quiet: no progress and no messages but errors.
+    The mode `auto` is a bar on a terminal, else a line a minute; `jsonl` a JSON object per step and per message; `none`
+    messages only. `unit` is what is counted, in the singular. `quiet` leaves errors alone.
     """
 
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
         self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
+        self._watched = self._mode == "auto" and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
         self._label, self._spoken = "", time.monotonic()
 
@@ -154,21 +132,27 @@ class Console:
         of, label = f"{done}" if total is None else f"{done} of {total}", f"{film}: {stage}" if film else stage
         text = printable(f"{label}, frame {of}" if film else f"{of} done, {stage}".rstrip(", "))
         if self._mode == "jsonl":
-            unit, at_once = "frame" if film else self._unit, not film or done == total or label != self._label
-            if self._is_due(_OFTEN, at_once=at_once):
-                self._say_json({"done": done, "total": total, "unit": unit, "stage": label})
-        elif self._watched() and film:
-            self._move(label=text)
-        elif self._watched():
-            self._move(done, total)
-        elif done != total and self._is_due(_SELDOM):
+            if not film or done == total or label != self._label or self._is_due(_OFTEN):
+                unit = "frame" if film else self._unit
+                _say_json({"done": done, "total": total, "unit": unit, "stage": label})
+        elif self._watched:
+            if self._bar is None:
+                from tqdm import tqdm
+
+                self._bar = tqdm(unit=self._unit, file=sys.stderr, dynamic_ncols=True)
+            if not film:
+                self._bar.total = total
+                self._bar.update(done - self._bar.n)
+            self._bar.set_postfix_str(text if film else "", refresh=not film)
+            self._bar.update(0)
+        elif self._mode == "auto" and done != total and self._is_due(_SELDOM):
             click.echo(text, err=True)
         self._label = label
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        if self._watched():
-            self._move(0, total)
+        if self._watched:
+            self(0, total)
 
     def info(self, message: str) -> None:
         if not self._quiet:
@@ -177,38 +161,24 @@ class Console:
     def error(self, message: str) -> None:
         self._say("error", message)
 
-    def _watched(self) -> bool:
-        return self._mode == "auto" and sys.stderr.isatty()
-
-    def _is_due(self, seconds: float, *, at_once: bool = False) -> bool:
+    def _is_due(self, seconds: float) -> bool:
         """Whether something may be said again after so many seconds; it counts as said."""
-        due = self._mode != "none" and (at_once or time.monotonic() - self._spoken >= seconds)
+        due = time.monotonic() - self._spoken >= seconds
         self._spoken = time.monotonic() if due else self._spoken
         return due
-
-    def _move(self, done: int | None = None, total: int | None = None, label: str = "") -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
-        if done is not None:
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
-        self._bar.set_postfix_str(label, refresh=done is not None)
-        self._bar.update(0)
 
     def _say(self, level: str, message: str) -> None:
         text = printable(f"Error: {message}" if level == "error" else message)
         if self._mode == "jsonl":
-            self._say_json({"level": level, "message": message})
+            _say_json({"level": level, "message": message})
         elif self._bar is None:
             click.echo(text, err=True)
         else:
             self._bar.write(text, file=sys.stderr)  # above the bar
 
-    @staticmethod
-    def _say_json(event: dict[str, Any]) -> None:
-        click.echo(json.dumps(event, ensure_ascii=False), err=True)
+
+def _say_json(event: dict[str, Any]) -> None:
+    click.echo(json.dumps(event, ensure_ascii=False), err=True)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -223,18 +193,19 @@ class Finite(click.FloatRange):
 
 
 class Parsed(click.ParamType):
-    """A text that a function turns into a value; the message of its ValueError follows the text."""
+    """A text that a function turns into a value, or only checks; the message of its ValueError follows the text."""
 
     name = "text"
 
-    def __init__(self, parse: Callable[[str], Any]) -> None:
-        self._parse = parse
+    def __init__(self, parse: Callable[[str], Any], *, stays: bool = False) -> None:
+        self._parse, self._stays = parse, stays
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self._parse(value) if isinstance(value, str) else value
+            made = self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(f"{value!r}{': ' if isinstance(error, UsageError) else ' '}{error}", param, ctx)
+        return value if self._stays else made
 
 
 PATH = click.Path(path_type=Path)
@@ -316,7 +287,7 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Add --progress and --quiet, and give the command `report`, a `Console`; errors as `handle_errors`.
 
-    The command returns its summary, which is printed, or (summary, whether something failed: exit code 3).
+    The command returns its summary, which is printed, as are sentences about what failed (exit code 3).
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., None]:
@@ -325,7 +296,9 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
             started = time.monotonic()
             with Console(progress, unit=unit, quiet=quiet) as report:
                 done = command(*args, report=report, **values)
-            summary, failed = done if isinstance(done, tuple) else (done, False)
+                summary, failed = done if isinstance(done, tuple) else (done, False)
+                for problem in failed if isinstance(failed, list) else ():
+                    report.error(problem)
             seconds = summary.pop("seconds", round(time.monotonic() - started, 2))
             click.echo(json.dumps({**summary, "seconds": seconds}))
             if failed:
@@ -362,18 +335,16 @@ COMMANDS = {
 }
 
 
-def _log_to_stderr() -> None:
-    """What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much."""
+@handle_errors
+def load(name: str) -> click.Command:
+    """The command called `name`, imported now.
+
+    What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much.
+    """
     level = os.environ.get("FICGAN_LOG", "").upper()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s" if level else "%(message)s")
     logging.getLogger("ficgan").setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
     logging.getLogger("ficgan.training").setLevel("DEBUG" if level == "DEBUG" else "INFO")
-
-
-@handle_errors
-def load(name: str) -> click.Command:
-    """The command called `name`, imported now."""
-    _log_to_stderr()
     module, _, attribute = COMMANDS[name][0].partition(":")
     try:
         command: click.Command = getattr(import_module(f"ficgan.cli.{module}"), attribute)
@@ -414,11 +385,9 @@ deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "e
 @handle_errors
 def doctor(as_json: bool) -> None:
     """Show what is installed and what to do about what is missing; exit code 0 when `ficgan deid` can run here."""
-    from ficgan.diagnosis import diagnose
-
-    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
-        sections = diagnose()
+        sections = diagnosis.diagnose()
     blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]
     if as_json:
         shown = {title: [vars(found) for found in findings] for title, findings in sections.items()}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,10 +12,11 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import make_folder, mirrored, with_name
-from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
+from ficgan.cli.main import Console, Finite, Outcome, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, write_file
-from ficgan.records import sidecar_path
+from ficgan.records import own_sidecar, sidecar_path
+from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
@@ -45,9 +45,9 @@ def list_() -> None:
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
 
     for name in CLOUD_ANONYMIZERS:
-        traits = CLOUD_ANONYMIZERS[name].traits
+        traits, undone = CLOUD_ANONYMIZERS[name].traits, CLOUD_ANONYMIZERS[name].reversible_by
         says = f"{traits.title}: {traits.parameter} {traits.of_strength(1):g} to {traits.of_strength(35):g}"
-        click.echo(f"{name}\t{says}{f' (undone by {traits.reversible_by})' if traits.reversible_by else ''}")
+        click.echo(f"{name}\t{says}{f' (undone by {undone})' if undone else ''}")
 
 
 @pointcloud.command()
@@ -62,19 +62,7 @@ def list_() -> None:
 @count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
 @shared.options(_READ)
 @shared.reporting("scan")
-def anonymise(
-    inputs: tuple[Path, ...],
-    method: str,
-    strength: int | None,
-    settings: tuple[str, ...],
-    target: Path | None,
-    seed: int | None,
-    rest: Any,
-    points: int,
-    unit: str,
-    report: Console,
-    **given: Any,
-) -> tuple[Summary, bool]:
+def anonymise(inputs: tuple[Path, ...], target: Path | None, report: Console, **given: Any) -> Outcome:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
@@ -82,21 +70,23 @@ def anonymise(
     head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
-    from ficgan.pointcloud import anonymise_scan, cautions, prepare
+    from ficgan.pointcloud import anonymise_scan, cautions, prepare, write_cloud
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
 
+    unit, points, rest = given["unit"], given["points"], given["rest"]
     used = {"target": target, "target landmarks": None if target is None else landmark_file_beside(target)}
-    tasks = _plan(inputs, ".ply", also_read=used.values(), recorded=True, **given)
+    tasks = _plan(inputs, ".ply", given, also_read=used.values(), recorded=True)
     face = None
     if target is not None:
         try:
             face = prepare(canonical(_read(target, unit, report)[0], _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
-    made = _method(method, strength, settings, seed, face)
-    request: dict[str, Any] = {"method": method, "strength": strength, "settings": made.settings(), "unit": unit}
-    request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
+    made = _method(given, face)
+    asked = {"method": given["method"], "strength": given["strength"]}
+    request = {**asked, "settings": made.settings(), "unit": unit, "rest": rest, "wanted": points}
+    request |= {} if given["seed"] is None else {"seed": given["seed"]}
 
     def work(task: ScanTask) -> dict[str, Any]:
         cloud, notes = _read(task.source, unit, report)
@@ -105,15 +95,21 @@ def anonymise(
         done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
-        record = {**request, "sha256": digests, "notes": notes, **done.record}
-        _write(task, done.cloud, record, unit, given["overwrite"])
+        about = {"tool": TOOL, "version": __version__, "source": task.source.name, **request, "sha256": digests}
+        text = json.dumps({**about, "notes": notes, **done.record}, indent=1)
+        write_cloud(task.output, done.cloud, unit=unit, overwrite=given["overwrite"])
+        try:  # the scan and the account of it are written, or none
+            write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=given["overwrite"])
+        except BaseException:
+            task.output.unlink(missing_ok=True)
+            raise
         return done.record
 
     summary, failed = _over_all(tasks, work, report)
     if any("points" in result for result in summary["results"]):
         for caution in cautions(made):
             report.info(f"{caution}.")
-    return {"method": method, "strength": strength, **summary}, failed
+    return {**asked, **summary}, failed
 
 
 @pointcloud.command()
@@ -122,23 +118,22 @@ def anonymise(
 @named("--yaw", "Degrees the head is turned.", type=Finite(), default=0.0)
 @shared.options(_READ)
 @shared.reporting("scan")
-def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> tuple[Summary, bool]:
+def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> Outcome:
     """Draw scans, or folders of them: PNG pictures of 389×515 px. Without colours they are lit from their shape."""
     from PIL import Image
 
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.geometry import project as draw
 
-    tasks = _plan(inputs, ".png", **given)
+    tasks = _plan(inputs, ".png", given)
 
     def work(task: ScanTask) -> dict[str, Any]:
         cloud = _read(task.source, unit, report)[0]
         placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
-        picture = draw(placed.cloud, yaw=yaw)
         with atomic_write(task.output, overwrite=given["overwrite"]) as file:
-            Image.fromarray(picture).save(file, format="PNG")
+            Image.fromarray(draw(placed.cloud, yaw=yaw)).save(file, format="PNG")
         return {"points": len(cloud), "doubtful": bool(placed.doubts)}
 
     return _over_all(tasks, work, report)
@@ -152,9 +147,7 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
 @path("--photos", "Folder with a folder of photos for each person the attacker knows.")
 @shared.options(shared.OTHER_JUDGES, shared.JOBS, shared.DRY_RUN)
 @shared.reporting("task")
-def evaluate(
-    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Console, **given: Any
-) -> Summary:
+def evaluate(config: str, overrides: tuple[str, ...], out: Path, jobs: int, report: Console, **given: Any) -> Summary:
     """Measure what the six methods hide and what they leave, at all strengths, in pictures and in 3D.
 
     CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 strengths, a day) or pointcloud-small (minutes);
@@ -167,11 +160,10 @@ def evaluate(
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
-    chosen: dict[str, Any] = {"clouds": given["scans"], "synthetic": None} if given["scans"] is not None else {}
-    chosen |= {"photos": given["photos"]} if given["photos"] is not None else {}
-    chosen |= {"recognisers": given["judges"]} if given["judges"] else {}
-    study = CloudStudyConfig.read(config, overrides, **chosen)
-    if dry_run:
+    asked = {"clouds": given["scans"], "photos": given["photos"], "recognisers": given["judges"] or None}
+    chosen = {name: value for name, value in asked.items() if value is not None}
+    study = CloudStudyConfig.read(config, overrides, **chosen, **({"synthetic": None} if "clouds" in chosen else {}))
+    if given["dry_run"]:
         return {**without_folder(study.model_dump()), "dry_run": True}
     results = run_cloud_study(study, out, jobs=jobs, progress=report)
     files = [str(file.relative_to(out)) for file in write_cloud_report(results, out)]
@@ -208,25 +200,17 @@ class ScanTask(NamedTuple):
 
 
 def _plan(
-    inputs: Sequence[Path],
-    ending: str,
-    *,
-    out: Path,
-    landmarks: Path | None,
-    overwrite: bool,
-    skip_existing: bool,
-    recorded: bool = False,
-    also_read: Iterable[Path | None] = (),
+    inputs: Sequence[Path], ending: str, given: Mapping[str, Any], recorded: bool = False, also_read: Iterable[Any] = ()
 ) -> list[ScanTask]:
     """Which scan becomes which file with this ending; conflicts are found before any work.
 
-    `out` is a folder, which mirrors the trees, or a file for one scan. Results that are `recorded` have a record beside
-    them. `also_read` are further files that must not be replaced.
+    Results that are `recorded` have a record beside them. `also_read` are further files that must not be replaced.
     """
     from ficgan.pointcloud.cloud import READERS
     from ficgan.pointcloud.face import LANDMARK_ENDINGS, landmark_file_beside
 
-    alone = len(inputs) == 1 and not inputs[0].is_dir()
+    out, landmarks, alone = given["out"], given["landmarks"], len(inputs) == 1 and not inputs[0].is_dir()
+    overwrite, skip_existing = given["overwrite"], given["skip_existing"]
     if landmarks is not None and not alone:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
     single = not out.is_dir() and out.suffix.lower() == ending
@@ -234,7 +218,7 @@ def _plan(
         raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in {ending}")
     found = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
     # Results of an earlier run in a folder are no scans; one that is named is taken.
-    files = [(file, place) for file, place in found if file in inputs or not _record_beside(file)]
+    files = [(file, place) for file, place in found if file in inputs or not own_sidecar(file, TOOL)]
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
@@ -258,14 +242,14 @@ def _plan(
 
 def _over_all(
     tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[Summary, bool]:
     """A summary of what `work` returned, and whether the exit code is 3. A scan that cannot be used stops no other."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
         about = {"input": str(task.source), "output": str(task.output)}
         if task.there:
-            before = _record_beside(task.output)
+            before = own_sidecar(task.output, TOOL) or {}
             done.append({**about, "skipped": True, **{key: before.get(key) for key in COUNTED}})
             continue
         try:
@@ -299,13 +283,11 @@ def _marks(landmarks: Path | None) -> FaceLandmarks | None:
     return None if landmarks is None else read_landmarks(landmarks)
 
 
-def _method(
-    name: str, strength: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
-) -> CloudAnonymizer:
+def _method(asked: Mapping[str, Any], target: Cloud | None) -> CloudAnonymizer:
     """An anonymiser from a strength or PARAMETER=VALUE texts, with a target where it needs one."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
-    from ficgan.registry import parse_spec
 
+    name, strength, settings = asked["method"], asked["strength"], asked["settings"]
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
     parameter = cls.traits.parameter
@@ -317,27 +299,5 @@ def _method(
         raise UsageError(f"{name} {'needs' if target is None else 'has no use for'} --target, a face to merge with")
     if strength is not None:
         given[parameter] = getattr(cls.of_strength(strength), parameter)
-    made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
+    made = CLOUD_ANONYMIZERS.make(name, **given, seed=asked["seed"])
     return made if target is None else made.with_target(target)
-
-
-def _record_beside(scan: Path) -> dict[str, Any]:
-    """The record of ours beside a scan, which then is a result; or an empty one."""
-    with suppress(OSError, ValueError, RecursionError):
-        record = json.loads(sidecar_path(scan).read_bytes())
-        if isinstance(record, dict) and record.get("tool") == TOOL:
-            return record
-    return {}
-
-
-def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
-    """A scan and the account of it: both are written, or none."""
-    from ficgan.pointcloud.cloud import write_cloud
-
-    text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
-    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
-    try:
-        write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=overwrite)
-    except BaseException:
-        task.output.unlink(missing_ok=True)
-        raise

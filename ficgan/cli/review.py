@@ -19,11 +19,13 @@ from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
 from ficgan.cli._files import FileJob, FileSetup
-from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output
+from ficgan.cli.main import NEW_FILE, PATH, Console, Outcome, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
-from ficgan.files import atomic_write
+from ficgan.files import write_file
 from ficgan.images import disguised
 from ficgan.records import RunManifest, read_folder
+from ficgan.records.report import page
+from ficgan.records.risks import GRAVE, at_risk, verdict
 
 
 @click.command()
@@ -44,15 +46,12 @@ def analyse(film: str, out: Path, overwrite: bool, report: Console, **given: Any
         with open(film, "rb") as file:
             if why := disguised(film, file, film=True):
                 raise InputError(why)
-    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
     with contextlib.redirect_stdout(sys.stderr):
         # Nothing is generated yet, whatever the mode.
+        how = opts.film_options({**given, **opts.people(given)}, overwrite=overwrite)
         engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
-        film_options = {**opts.film_options(given, keep, only), "start": given["start"], "end": given["end"]}
-        film_options |= {"overwrite": overwrite, "progress": partial(report, film=film)}
-        project = engine.analyse_video(film, out, **film_options)
-    if warning := opts.caution(given["mode"]):
-        report.info(f"Warning: {warning}")
+        project = engine.analyse_video(film, out, progress=partial(report, film=film), **how)
+    opts.warn_of(given["mode"], report)
     report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
     counts = {"frames": len(project.pts), "tracks": len(project.tracks), "cuts": len(project.cuts)}
     counts["people"] = len({track.person for track in project.tracks if track.person})
@@ -78,13 +77,11 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
     started, analysed = time.monotonic(), Project.load(project).settings
     given |= {name: analysed[name] for name in ("stride", "pad", "link", "mode", "fallback") if name in analysed}
     try:
-        settings = opts.video_settings(given)
+        how = opts.film_options(given, decisions=decisions, overwrite=overwrite)
     except TypeError:
         raise InputError(f"{project}: the settings in its project.json are damaged; analyse the film again") from None
     engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
-    film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
-    film_options["overwrite"] = overwrite
-    setup = FileSetup(_deid.make_engine, engine, film=film_options, project=project, recorded=opts.recorded(given))
+    setup = FileSetup(_deid.make_engine, engine, film=how, project=project, recorded=opts.recorded(given))
     job = FileJob(Path(film), out, film=True, place=out.name)
     with Console(given["progress"], quiet=given["quiet"]) as report:
         run = _deid.DeidRun(report, RunManifest(), overwrite=overwrite)
@@ -102,7 +99,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
 @shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
 @shared.DRY_RUN
 @shared.reporting("folder")
-def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Console) -> tuple[Summary, bool]:
+def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Console) -> Outcome:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
 
     Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
@@ -116,22 +113,20 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
         raise UsageError("name a folder, or give --temporary")
     if temporary:
         folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
-    verb, done, wanted = "would remove" if dry_run else "removed", list[Removal](), dict.fromkeys(folders)
-    for folder in wanted:
+    verb, done, refused = "would remove" if dry_run else "removed", list[Removal](), list[str]()
+    for folder in dict.fromkeys(folders):
         try:
-            removal = remove_folder(folder, dry_run=dry_run)
+            done.append(remove_folder(folder, dry_run=dry_run))
         except InputError as error:
-            report.error(str(error))
-            continue
-        done.append(removal)
-        for left in removal.left:
-            report.error(f"{left}: was not made by ficgan or cannot be removed; left, with its folder")
-        report.info(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
-    failed, rest = len(wanted) - len(done), [str(path) for removal in done for path in removal.left]
+            refused.append(str(error))
+        else:
+            report.info(f"{folder}: {verb} {done[-1].files} files, {done[-1].bytes} bytes")
+    rest = [str(path) for removal in done for path in removal.left]
     gone = 0 if dry_run else sum(not removal.left for removal in done)
-    summary = {"folders": len(wanted), "removed": gone, "failed": failed, "left": rest, "dry_run": dry_run}
+    summary = {"folders": len(done) + len(refused), "removed": gone, "failed": len(refused), "left": rest}
     summary |= {"files": sum(removal.files for removal in done), "bytes": sum(removal.bytes for removal in done)}
-    return summary, bool(rest or failed)
+    stays = [f"{path}: was not made by ficgan or cannot be removed; left, with its folder" for path in rest]
+    return {**summary, "dry_run": dry_run}, [*refused, *stays]
 
 
 @click.command()
@@ -140,52 +135,42 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
 @named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
 @options(shared.OVERWRITE)
 @shared.reporting("file")
-def report(
-    folder: Path, out: Path | None, signed: str | None, overwrite: bool, report: Console
-) -> tuple[Summary, bool]:
+def report(folder: Path, out: Path | None, signed: str | None, overwrite: bool, report: Console) -> Outcome:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
     It shows counts, every file and what was left in it, and faces to look at. Exit code 3: something stands against
     signing it; with --signed, something changed.
     """
-    from ficgan.records.report import page
-    from ficgan.records.risks import GRAVE, at_risk, verdict
-
     if signed is not None:
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
     found = read_folder(folder)
     shared.refuse_existing(place, overwrite=overwrite)
     html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
-    with atomic_write(place, overwrite=overwrite) as file:
-        file.write(html.encode())
+    write_file(place, html.encode(), overwrite=overwrite)
     faces, line = at_risk(found.records), verdict(found)
     report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
     report.info(line.line)
-    summary: dict[str, Any] = {"report": str(place), "records": len(found.records), "at_risk": len(faces)}
-    summary["faces"] = sum(len(record.faces) for record in found.records)
-    summary["unsafe"] = sum(face.why in GRAVE for face in faces)
-    summary["changed"] = sum(bool(record.problem) for record in found.records)
-    summary |= {name: len(getattr(found, name)) for name in ("unrecorded", "undone", "damaged")}
-    return {**summary, "fit": line.fit, "sha256": found.digest}, line.fit == "no"
+    counts = {"at_risk": len(faces), "faces": sum(len(record.faces) for record in found.records)}
+    counts["unsafe"] = sum(face.why in GRAVE for face in faces)
+    counts["changed"] = sum(bool(record.problem) for record in found.records)
+    counts |= {name: len(getattr(found, name)) for name in ("records", "unrecorded", "undone", "damaged")}
+    return {"report": str(place), **counts, "fit": line.fit, "sha256": found.digest}, line.fit == "no"
 
 
-def _still_signed(folder: Path, signed: str, report: Console) -> tuple[Summary, bool]:
+def _still_signed(folder: Path, signed: str, report: Console) -> Outcome:
     """Whether the records are those of a page with this sha256, and the results those of the records."""
     wanted = "".join(signed.split()).lower()
     if not re.fullmatch("[0-9a-f]{16,64}", wanted):
         raise UsageError(f"--signed {signed}: give the sha256 that stands on the page, its first 16 digits at least")
     found = read_folder(folder)
-    changed = [record for record in found.records if record.problem]
-    for record in changed:
-        report.error(f"{record.file}: {record.problem}")
+    changed = [f"{record.file}: {record.problem}" for record in found.records if record.problem]
     same = found.digest.startswith(wanted)
-    if not same:
-        report.error(f"{folder}: its records are not those that were signed; their sha256 is {found.digest}")
-    elif not changed:
+    other = f"{folder}: its records are not those that were signed; their sha256 is {found.digest}"
+    if same and not changed:
         report.info(f"{folder}: the records are those that were signed, and all results are as they were made.")
     summary = {"records": len(found.records), "same": same, "changed": len(changed), "sha256": found.digest}
-    return summary, bool(changed) or not same
+    return summary, changed if same else [*changed, other]
 
 
 @click.command()
@@ -193,7 +178,7 @@ def _still_signed(folder: Path, signed: str, report: Console) -> tuple[Summary, 
 @output("The file to write.", kind=NEW_FILE)
 @options(shared.OVERWRITE)
 @shared.reporting("file")
-def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Console) -> tuple[Summary, bool]:
+def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Console) -> Outcome:
     """Boxes of faces for annotation tools, as COCO (JSON).
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
@@ -216,7 +201,6 @@ def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Consol
         report.info(note)
     if not pictures:
         raise UsageError(f"{', '.join(map(str, folders))}: holds no photo's side-car and no project of a film")
-    with atomic_write(out, overwrite=overwrite) as file:
-        file.write(coco(pictures))
+    write_file(out, coco(pictures), overwrite=overwrite)
     boxes = sum(len(picture.boxes) for picture in pictures)
     return {"file": str(out), "images": len(pictures), "boxes": boxes, "left_out": len(left_out)}, bool(left_out)

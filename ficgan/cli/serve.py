@@ -7,11 +7,13 @@ import ipaddress
 import os
 import secrets
 import socket
+import webbrowser
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from platformdirs import user_data_path
 
 from ficgan import __version__
 from ficgan.cli import _options as opts
@@ -47,8 +49,10 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     SIGTERM, when the requests at work are answered; the exit code is 0.
     """
     opts.share_processors(mode=given["mode"])
-    token = _token(token_file)
-    if token is None and host != "localhost" and not _is_loopback(host):
+    token, is_local = _token(token_file), host == "localhost"
+    with contextlib.suppress(ValueError):  # a name
+        is_local = ipaddress.ip_address(host).is_loopback
+    if token is None and not is_local:
         raise UsageError(f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}")
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
@@ -88,12 +92,6 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
-
-
 def _bound(host: str, port: int) -> socket.socket:
     """A listening socket: an address in use is refused before the model is loaded."""
     try:
@@ -112,9 +110,7 @@ def _bound(host: str, port: int) -> socket.socket:
     (*opts.SEARCH[:2], *opts.SEARCH[3:], *opts.OBJECTS, opts.sandbox(True), *opts.MODEL[:4]),
 )
 @handle_errors
-def ui(
-    folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, sandbox: bool, **given: Any
-) -> None:
+def ui(folder: Path | None, out: Path | None, project: Path | None, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
@@ -129,10 +125,9 @@ def ui(
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
+    port, browser, sandbox = (given.pop(name) for name in ("port", "browser", "sandbox"))
     listener, token = _bound("127.0.0.1", port), secrets.token_urlsafe(24)
     if folder is None:
-        from platformdirs import user_data_path
-
         usual = user_data_path("ficgan") / "ui", Path("anonymized")
     else:
         usual = folder / ".ficgan-ui", folder.absolute().with_name(f"{folder.absolute().name}_anonymized")
@@ -140,7 +135,7 @@ def ui(
     is_new = not review.output.exists()
     make_folder(review.output)  # workers may write there, if it is there before them
     limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
-    session = Session(review, partial(_seeded_engine, given), partial(Workers, limits=limits))
+    session = Session(review, partial(_deid.make_engine, **given), partial(Workers, limits=limits))
     listener.listen(128)  # whoever reads the address may be faster than the server
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
@@ -148,8 +143,6 @@ def ui(
     click.echo(address)
     click.echo(f"The review is kept in {review.folder}, the results go to {review.output}. Ctrl-C ends.", err=True)
     if browser:
-        import webbrowser
-
         webbrowser.open(address)
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -160,8 +153,3 @@ def ui(
             with contextlib.suppress(OSError):
                 review.output.rmdir()  # nothing was saved
         click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
-
-
-def _seeded_engine(given: dict[str, Any], seed: int) -> Any:
-    """The model, with the usual controls; the page has its own."""
-    return _deid.make_engine(seed=seed, **given)

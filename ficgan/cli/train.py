@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan import pretrained
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.cli.main import Console, Outcome, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.device import resolve_device
 from ficgan.errors import UsageError, stop_asked
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
 @opts.DEVICE
 @shared.reporting("photo")
-def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
+def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> Outcome:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
     A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Exit code 3: some
@@ -56,11 +58,9 @@ def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **ho
 
     how |= {"every_face": which == "all", "on_photo": on_photo}
     done = align_photos(found, out, detector=finder, alignment=placed, **how)
-    for _, reason in done.failed:
-        report.error(reason)
     counts = {name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")}
-    counts["failed"] = len(done.failed)
-    return {"out": str(out), **counts, "detector": finder.name, "alignment": placed.to_dict()}, bool(done.failed)
+    made = {"out": str(out), **counts, "failed": len(done.failed), "detector": finder.name}
+    return {**made, "alignment": placed.to_dict()}, [why for _, why in done.failed]
 
 
 def _alignment(text: str) -> Alignment:
@@ -82,9 +82,7 @@ def _alignment(text: str) -> Alignment:
 @named("--progress", "How the log is shown.", type=click.Choice(["auto", "text", "none"]), default="auto")
 @shared.DRY_RUN
 @handle_errors
-def train(
-    config: str, overrides: tuple[str, ...], data: tuple[Path, ...], out: Path, dry_run: bool, **settings: Any
-) -> None:
+def train(config: str, overrides: tuple[str, ...], data: tuple[Path, ...], out: Path, **settings: Any) -> None:
     """Train FICGAN with CONFIG (a name in configs/, such as tiny, or a YAML path) and OVERRIDES (key=value).
 
     The same command resumes an interrupted run. Several GPUs: torchrun --nproc-per-node N -m ficgan.cli.train …
@@ -92,7 +90,7 @@ def train(
     from ficgan.config import load_config
 
     loaded = load_config(config, overrides)
-    if dry_run:
+    if settings.pop("dry_run"):
         click.echo(loaded.model_dump_json(indent=2))
         return
     from ficgan.training import train as run
@@ -108,19 +106,17 @@ def train(
 @many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
-def train_verifier(
-    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], save_every: int, report: Console, **read: Any
-) -> Summary:
+def train_verifier(data: tuple[Path, ...], out: Path, report: Console, **read: Any) -> Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
     The people come from --labels, or from one folder per person. OUT/verifier.safetensors is the network for
     `verifier.spec=sphereface20:PATH`. The same command resumes.
     """
     from ficgan.data import check_alignment, open_faces
-    from ficgan.device import resolve_device
     from ficgan.verification.sphereface import VerifierTrainer
 
-    placed, config, device = _alignment(read.pop("alignment")), _training(changes), resolve_device(read.pop("device"))
+    placed, config = _alignment(read.pop("alignment")), _training(read.pop("changes"))
+    device, save_every = resolve_device(read.pop("device")), read.pop("save_every")
     faces = open_faces(data, **read)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
@@ -194,9 +190,7 @@ def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **
 @path("--detail", "Synthetic faces, 256², that lend pores and lashes.")
 @shared.OVERWRITE
 @shared.reporting("face")
-def fit_appearance(
-    data: tuple[Path, ...], size: int, out: Path, bank: Path | None, overwrite: bool, report: Console, **given: Any
-) -> Summary:
+def fit_appearance(data: tuple[Path, ...], out: Path, bank: Path | None, report: Console, **given: Any) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
     The labels say which people are men or women and how old they are, so that a new face can keep both.
@@ -208,14 +202,14 @@ def fit_appearance(
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import SIDE, learn, lend
 
-    refuse_existing(out, bank, overwrite=overwrite)
+    refuse_existing(out, bank, overwrite=given["overwrite"])
     faces = open_faces(data, resolution=SIDE, labels=given["labels"], split=given["split"])
     check_alignment(faces, Alignment("canonical"), "this command")
     fine = None if given["detail"] is None else open_faces([given["detail"]], resolution=2 * SIDE)
     if fine is not None:
         check_size(fine)
     began = time.monotonic()
-    mesh, config = MediaPipeMesh(), FitConfig(size=size)
+    mesh, config = MediaPipeMesh(), FitConfig(size=given["size"])
     learnt = learn(faces, mesh, config, report)
     model, record = learnt.model, learnt.record
     if fine is not None:
@@ -224,7 +218,7 @@ def fit_appearance(
     about = {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]}
     training = {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)}
     info = ModelInfo({"kind": "canonical"}, about, training)
-    save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
+    save_appearance(out, model, FrameConfig(), info, overwrite=given["overwrite"])
     done: Summary = {"model": str(out), **record}
     if bank is not None:
         from ficgan.training.frame_faces import save_bank, with_showing
@@ -277,7 +271,6 @@ def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, 
 @handle_errors
 def show(file: Path | None) -> None:
     """People, attributes and origin of the bank FILE, or of the embedded one, as JSON."""
-    from ficgan import pretrained
     from ficgan.identity import IdentityBank
 
     loaded = IdentityBank.load(file or pretrained.path("bank"))

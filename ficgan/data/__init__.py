@@ -25,22 +25,15 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from ficgan.arrays import blocks
 from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
 
-__all__ = [
-    "CELEBA_ATTRIBUTES",
-    "FaceData",
-    "Labels",
-    "ResumableSampler",
-    "alignment_name",
-    "check_alignment",
-    "check_size",
-    "open_faces",
-]
+__all__ = ["CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment"]
+__all__ += ["check_size", "open_faces"]
 
 
 _CELEBA = (
@@ -119,10 +112,8 @@ class Labels:
         rows = [full.get(name, row_of.get(PurePosixPath(name).name)) for name in names]
         missing = [name for name, row in zip(names, rows, strict=True) if row is None]
         if missing:
-            raise InputError(
-                f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
-                "add rows, or name only the data it describes."
-            )
+            what = f"{len(missing)} of {len(names)} images, such as {missing[0]}"
+            raise InputError(f"{source} has no single row for {what}; add rows, or name only the data it describes.")
         return self.take(np.array(rows, np.int64))
 
 
@@ -281,16 +272,12 @@ def list_blobs(path: Path) -> list[Blob]:
             blobs = [Blob(_clean(member.name), path, member.size, offset=member.offset_data) for member in members]
     except _DAMAGED as error:
         raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
-    images = [blob for blob in blobs if _is_image(blob.name)]
+    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
+    named = [(blob, Path(blob.name)) for blob in blobs if "__MACOSX" not in Path(blob.name).parts]
+    images = [b for b, path in named if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")]
     if not images:
         raise InputError(f"{path} holds no image; it needs files that end in {' '.join(sorted(IMAGE_SUFFIXES))}.")
     return images
-
-
-def _is_image(name: str) -> bool:
-    path = Path(name)
-    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and "__MACOSX" not in path.parts
 
 
 def _clean(name: str) -> str:
@@ -330,8 +317,8 @@ class FaceData:
         """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM."""
         images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
         with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
-            for begin in range(0, len(self), 256):
-                for index, image in enumerate(pool.map(self.load, range(begin, min(begin + 256, len(self)))), begin):
+            for part in blocks(len(self), 256):
+                for index, image in enumerate(pool.map(self.load, range(part.start, part.stop)), part.start):
                     images[index] = image
         return images
 
@@ -356,7 +343,14 @@ def open_faces(
     sources = [Path(path) for path in paths]
     if not sources:
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
-    named = _unique_names([(source, blob) for source in sources for blob in list_blobs(source)])
+    found = [(source, blob) for source in sources for blob in list_blobs(source)]
+    count = Counter(blob.name for _, blob in found)
+    # Where two sources share a name, both are prefixed by their source's.
+    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
+    named.sort(key=lambda pair: pair[0])
+    for (first, a), (second, b) in pairwise(named):
+        if first == second:
+            raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
     data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
     names = recorded(sources)
     if labels is not None:
@@ -403,28 +397,14 @@ def decode_rgb(blob: Blob) -> Image.Image:
             with Image.open(io.BytesIO(blob.read())) as file:
                 if file.width * file.height > MAX_PIXELS:
                     raise InputError(f"{blob.where} has more than {MAX_PIXELS / 1e6:g} megapixels; scale it down.")
-                return _to_rgb(ImageOps.exif_transpose(file))
+                image = ImageOps.exif_transpose(file)
+                if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip at 255 instead of scaling
+                    image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
+                return image.convert("RGB")
     except (InputError, MemoryError):
         raise
     except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
         raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip at 255 instead of scaling
-        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
-    return image.convert("RGB")
-
-
-def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:
-    """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
-    count = Counter(blob.name for _, blob in found)
-    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
-    named.sort(key=lambda pair: pair[0])
-    for (first, a), (second, b) in pairwise(named):
-        if first == second:
-            raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
-    return named
 
 
 def alignment_name(alignment: Alignment) -> str:
@@ -439,10 +419,8 @@ def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model
     wanted = alignment_name(alignment)
     if faces.alignment not in (None, wanted):
         option = wanted.replace("(", ":").removesuffix(")")
-        raise UsageError(
-            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; make the set anew with "
-            f"`ficgan align --alignment {option}`"
-        )
+        remedy = f"make the set anew with `ficgan align --alignment {option}`"
+        raise UsageError(f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; {remedy}")
 
 
 def recorded(sources: Iterable[Path]) -> set[str]:

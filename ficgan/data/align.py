@@ -107,10 +107,8 @@ def align_photos(
                 on_photo(report)
         if not rows:
             why = f"; the first that failed: {report.failed[0][1]}" if report.failed else ""
-            raise InputError(
-                f"No face was found in {report.photos} photos ({report.too_small} were too small), so nothing was "
-                f"written{why}."
-            )
+            found = f"No face was found in {report.photos} photos ({report.too_small} were too small)"
+            raise InputError(f"{found}, so nothing was written{why}.")
         with open(folder / TABLE, "w", encoding="utf-8", newline="") as table:
             columns = (*COLUMNS, *(("person",) if person_folders else ()))
             csv.writer(table, lineterminator="\n").writerows([columns, *rows])

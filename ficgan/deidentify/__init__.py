@@ -18,22 +18,22 @@ from ficgan.arrays import file_header
 from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked, load_objects
 from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import check_onnx_device, insightface_file, resolve_device
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, hint
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
-from ficgan.faces.detection import PyramidDetector, check_image
+from ficgan.faces.detection import PyramidDetector
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.images.read import Picture, as_photo
-from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
+from ficgan.images.read import Picture, as_photo, swap_red_and_blue
+from ficgan.options import HIDING, Checking, Computing, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
-    from ficgan.anonymizers.modes import Methods
-    from ficgan.video import FilmEngine, VideoSettings, VideoTools
+    from ficgan.video import VideoSettings, VideoTools
     from ficgan.video.live import Stream
+    from ficgan.video.people import People
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
 
@@ -43,85 +43,64 @@ log = logging.getLogger(__name__)
 
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
+# What `with_controls` can change.
+CONTROLS = ("k", "layer", "psi", "attributes", "keep_kind", "fallback")
 # Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
 TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
 
 
-class Deidentifier:
+class Deidentifier(Photos):
     """Replaces faces by k-anonymous ones.
 
     Args:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
-        identity, hiding, finding, checking: options; None: the usual ones.
-        device: what computes: "cpu", "cuda", "cuda:N", "auto".
+        groups: options, as `grouped` makes them.
         info, digests: of the model's checkpoint (header, sha256), for the audit.
     """
 
     def __init__(
         self,
         model: FaceModel | None,
-        *,
-        identity: Identity | None = None,
-        hiding: Hiding | None = None,
-        finding: Finding | None = None,
-        checking: Checking | None = None,
-        device: str = "cpu",
+        groups: Mapping[str, Any],
         info: ModelInfo | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        identity, hiding = identity or Identity(), hiding or Hiding()
-        finding, checking = finding or Finding(), checking or Checking()
-        self.mode: str = hiding.mode if isinstance(hiding.mode, str) else ""
-        self._draws = hiding, identity.seed
-        methods = None if self.mode in HIDING else self.methods
-        method = None if methods is None else methods(self.mode)
-        self._given: Mapping[str, Any] | None = None
-        self._films: FilmEngine | None = None
+        self.groups, identity, checking = groups, groups["identity"], groups["checking"]
+        self.hiding, self.finding, self.seed = groups["hiding"], groups["finding"], identity.seed
+        self.mode = self.hiding.mode if isinstance(self.hiding.mode, str) else ""  # named by its `methods`
+        self.method = None if self.mode in HIDING else self.methods(self.mode)
+        self._people: People | None = None  # of the films so far, where they are linked
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
-        self.mask_scale = hiding.mask_scale
-        self.header, self.digests = info, dict(digests or {})
+        self.model, self.header, self.digests = model, info, digests or {}
         # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
-        torch = isinstance(model, CropModel)
-        self.device = resolve_device(device) if torch else check_onnx_device(device)
-        sessions = self.device if not torch or self.device == "cpu" else "auto"
+        torch, wanted = isinstance(model, CropModel), groups["computing"].device
+        device = resolve_device(wanted) if torch else check_onnx_device(wanted)
+        sessions = device if not torch or device == "cpu" else "auto"
         if model is not None:
             if model.band is None:
                 model.check_layer(self.layer)
             # Too few people, or a ψ that cannot be, is known before any photo is read.
-            psi = model.auto_psi(1) if self.psi == "auto" else float(self.psi)
-            model.check_draws(Attempt(self.layer), psi)
+            model.check_draws(Attempt(self.layer), self.auto_psi(1))
         elif self.mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
-        self.detector = _detector(finding, sessions)
-        self._thorough = finding.thorough
-        judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
-        self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
-        self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        self.detector = _detector(self.finding, sessions)
+        names = checking.recognizers if self.policy.verify else ()
+        for name in names:
+            if isinstance(name, str):
+                refuse_trainer(info, name)
+        judges = [get_recognizer(name, device=sessions) for name in names]
+        self.gate = make_gate(judges)
+        self.recognizer = next(iter(judges), None)
         teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
-        self.photos = Photos(
-            model,
-            self.alignment,
-            self.detector,
-            Exemptions.of(finding, self.detector, teller),
-            self.gate,
-            self.policy,
-            self.mode,
-            methods,
-            method,
-            hiding,
-            finding,
-            self.psi,
-            info,
-            self.digests,
-            objects=load_objects(finding.cover_also, device=sessions),
-        )
+        self.exemptions = Exemptions(self.finding, self.detector, teller)
+        self.objects = load_objects(self.finding.cover_also, device=sessions)
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
-            self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
+            self.face_model.aim_at(identity.exemplar, self._exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            self.photos.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
+            self.linked = Linked(get_recognizer(teller), self.gate)
 
     @classmethod
     def from_pretrained(
@@ -149,15 +128,11 @@ class Deidentifier:
         given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
         files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
         groups = grouped({**given, "computing": computing}, {**fields, **files})
-        identity, used = groups["identity"], groups["computing"]
-        settings: dict[str, Any] = {name: groups[name] for name in given} | {"device": used.device}
+        used = groups["computing"]
         if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
-            made = cls(None, **settings)  # nothing will be generated: no model
-        else:
-            model, info, digest = load_face_model(**vars(used), **identity.controls)
-            made = cls(model, info=info, digests={"checkpoint": digest}, **settings)
-        made._given = groups
-        return made
+            return cls(None, groups)  # nothing will be generated: no model
+        model, info, digest = load_face_model(**vars(used), **groups["identity"].controls)
+        return cls(model, groups, info, {"checkpoint": digest})
 
     def __copy__(self) -> Self:
         _ = self.methods  # its random seed is that of all copies
@@ -167,56 +142,25 @@ class Deidentifier:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
-        if self._given is None:
+        if self.model is not None and not self.digests:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
-        model = self.photos.model
-        seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
-        groups = {**self._given, "identity": replace(self._given["identity"], seed=seed)}
+        seed = self.methods.seed if self.model is None else self.model.seed  # all processes draw alike
+        groups = {**self.groups, "identity": replace(self.groups["identity"], seed=seed)}
         return partial(type(self).from_pretrained, **groups), ()
 
-    @cached_property
-    def methods(self) -> Methods:
-        """The anonymisers of modes that are none of our own, for photos and films."""
-        from ficgan.anonymizers.modes import Methods, mode_of
-
-        hiding, seed = self._draws
-        given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
-        self.mode = self.mode or next(iter(given))
-        return Methods(hiding.background, seed, {self.mode}, given)
-
-    @property
-    def face_model(self) -> FaceModel:
-        """The model with the controls."""
-        return self.photos.face_model
-
-    @property
-    def model(self) -> FaceModel:
-        """Another name of `face_model`."""
-        return self.face_model
-
-    def with_controls(
-        self,
-        *,
-        k: int | None = None,
-        layer: int | None = None,
-        psi: Diversity | None = None,
-        attributes: str | None = None,
-        fallback: str | None = None,
-        keep_kind: str | Sequence[str] | None = None,
-    ) -> Deidentifier:
-        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
-        changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
-        other, model, photos = copy(self), copy(self.face_model), self.photos
-        other._films = None
-        if other._given is not None:
-            changes = {name: value for name, value in changes.items() if value is not None}
-            other._given = grouped(other._given, {**changes, "attributes": attributes or None})
-        model.k, model.attributes = model.k if k is None else k, attributes or None
-        model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        hiding = replace(photos.hiding, fallback=fallback or photos.hiding.fallback)
-        other.photos = replace(photos, model=model, psi=photos.psi if psi is None else psi, hiding=hiding)
-        other.psi, other.layer = other.photos.psi, self.layer if layer is None else model.check_layer(layer)
-        model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
+    def with_controls(self, **controls: Any) -> Deidentifier:
+        """The same with other controls: k, layer, psi, attributes, keep_kind or fallback; nothing is loaded again."""
+        if wrong := next(iter(controls.keys() - CONTROLS), None):
+            raise UsageError(f"{wrong!r} is no control; {hint(wrong, CONTROLS)}")
+        other = copy(self)
+        other.groups, other._people = grouped(self.groups, controls), None
+        identity, other.hiding = other.groups["identity"], other.groups["hiding"]
+        model = other.model = copy(self.face_model)
+        model.k, model.attributes, model.keep_kind = identity.k, identity.attributes, parse_parts(identity.keep_kind)
+        other.psi, other.layer = identity.psi, identity.layer
+        if "layer" in controls:
+            model.check_layer(other.layer)
+        model.check_draws(Attempt(other.layer), other.auto_psi(1))
         return other
 
     # -- photos -------------------------------------------------------------------------------------------------------
@@ -257,16 +201,16 @@ class Deidentifier:
         pixels = [photo.rgb for photo in photos]
         keys = _keys_of(pixels, keys)
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        found = [self.photos.find(image, key) for image, key in zip(pixels, keys, strict=True)]
+        found = [self.find(image, key) for image, key in zip(pixels, keys, strict=True)]
         if self.mode == "ficgan":
-            self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
+            self.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
         for photo, image, (jobs, possible) in zip(photos, pixels, found, strict=True):
-            result = self.photos.finish(image, jobs, layer, self.photos.objects_in(image))
+            result = self.finish(image, jobs, layer, self.objects_in(image))
             name_possible(result, possible)
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
-                result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
+                result.image = swap_red_and_blue(result.image)
             results.append(result)
         return results
 
@@ -286,23 +230,22 @@ class Deidentifier:
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
         points = self.alignment.points(size).astype(np.float32)
         face = Face(size * TEMPLATE_BOX, points, 1.0)
-        jobs = [FaceJob(face, key, self.photos.auto_psi(1)) for key in _keys_of(crops, keys)]
-        self.photos.encode(list(zip(crops, jobs, strict=True)))
+        jobs = [FaceJob(face, key, self.auto_psi(1)) for key in _keys_of(crops, keys)]
+        self.encode(list(zip(crops, jobs, strict=True)))
 
         def whole(source: Image, group: list[FaceJob]) -> tuple[Image, Mask]:
             made, reading = group[0].generated, group[0].reading
             if made is None or reading is None:
                 return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
-            return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
+            return self.face_model.on_crop(source, reading, made, mask_scale=self.hiding.mask_scale)
 
         out = np.empty_like(crops)
         for new, source, job in zip(out, crops, jobs, strict=True):
-            new[:] = self.photos.settle(source, [job], layer, partial(whole, source))[0]
+            new[:] = self.settle(source, [job], layer, partial(whole, source))[0]
         return out, [job.result for job in jobs]
 
-    def exemplar_face(self, image: Image) -> Face:
+    def _exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
-        check_image(image)
         faces = sorted(self.detector.detect(image), key=lambda face: -float(np.ptp(face.box[[0, 2]])))
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
@@ -312,34 +255,46 @@ class Deidentifier:
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    @property
-    def films(self) -> FilmEngine:
-        """The settings, networks and people that all films share; made once for these controls."""
-        if self._films is None:
-            from ficgan.video import FilmEngine, VideoTools
-
-            base = VideoTools(
-                self.detector,
-                self.recognizer,
-                self.photos.model,
-                self.policy,
-                self.layer,
-                methods=self.methods,
-                gate=self.gate,
-                objects=self.photos.objects,
-            )
-            psi = None if self.psi == "auto" else float(self.psi)
-            redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
-            self._films = FilmEngine(base, self.mode, self.mask_scale, psi, self._thorough, redrawn)
-        return self._films
-
     def video_settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this Deidentifier's mode, and what is changed."""
-        return self.films.settings(**changes)
+        from ficgan.video import VideoSettings
+
+        verify = "sampled" if self.policy.verify else "off"
+        return VideoSettings(**{"mode": self.mode, "mask_scale": self.hiding.mask_scale, "verify": verify, **changes})
 
     def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film, see `FilmEngine.tools`."""
-        return self.films.tools(settings, generate=generate, trusted=trusted)
+        """Detector, recogniser and model for a film; a mode that is not `trusted` may not run programs."""
+        from ficgan.video import VideoTools
+
+        detector = self.detector
+        # A photo is searched at several scales; a film has many looks at the same face.
+        if isinstance(detector, PyramidDetector) and not self.finding.thorough:
+            detector = detector.once()
+        return VideoTools(
+            detector,
+            self._teller,
+            self.face_model if generate and settings.mode == "ficgan" else self.model,
+            self.policy,
+            self.layer,
+            self.auto_psi(2),
+            methods=self.methods.trusting(settings.mode) if trusted else self.methods,
+            gate=self.gate,
+            objects=self.objects,
+            redrawn=lambda drawing: drawing.applied(self).video_tools(settings, generate=generate),
+        )
+
+    @cached_property
+    def _teller(self) -> Recognizer:
+        """Tells the people of films apart, even where results are not verified."""
+        return get_recognizer("auto" if self.recognizer is None else self.recognizer)
+
+    def _known_people(self, settings: VideoSettings) -> People | None:
+        """People of the earlier films, where they are to be linked."""
+        from ficgan.video.people import People
+
+        if settings.link == "job" and self._people is None:
+            self._people = People(self._teller, "job")
+        return self._people if settings.link == "job" else None
 
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
@@ -353,8 +308,7 @@ class Deidentifier:
         from ficgan.video.film import process_film
 
         settings = settings or self.video_settings()
-        people = self.films.linked(settings)
-        tools = self.films.tools(settings, trusted=True)
+        tools, people = self.video_tools(settings, trusted=True), self._known_people(settings)
         return process_film(tools, source, output, settings=settings, people=people, **options)
 
     def analyse_video(
@@ -364,7 +318,7 @@ class Deidentifier:
         from ficgan.video.film import analyse_film
 
         settings = settings or self.video_settings()
-        tools, people = self.films.tools(settings, generate=False), self.films.linked(settings)
+        tools, people = self.video_tools(settings, generate=False), self._known_people(settings)
         return analyse_film(tools, source, folder, settings=settings, people=people, **options)
 
     def render_video(
@@ -380,7 +334,7 @@ class Deidentifier:
         from ficgan.video.film import render_film
 
         settings = settings or self.video_settings()
-        return render_film(self.films.tools(settings), folder, source, output, settings=settings, **options)
+        return render_film(self.video_tools(settings), folder, source, output, settings=settings, **options)
 
     def stream(
         self, frames: Iterable[Image], fps: float = 25.0, *, settings: VideoSettings | None = None, **options: Any
@@ -389,7 +343,7 @@ class Deidentifier:
         from ficgan.video.live import stream
 
         settings = settings or self.video_settings()
-        return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)
+        return stream(self.video_tools(settings, trusted=True), frames, fps, settings=settings, **options)
 
 
 def load_face_model(
@@ -463,14 +417,6 @@ def _detector(finding: Finding, device: str) -> FaceDetector:
         return get_detector(finding.detector, **given, device=device)
     checked = isinstance(finding.detector, PyramidDetector | DetectAt)
     return finding.detector if checked else CheckedDetector(finding.detector)
-
-
-def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: str) -> list[Recognizer]:
-    """Recognisers that check new faces; one that trained the model is refused."""
-    for judge in names:
-        if isinstance(judge, str):
-            refuse_trainer(info, judge)
-    return [get_recognizer(judge, device=device) if isinstance(judge, str) else judge for judge in names]
 
 
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:

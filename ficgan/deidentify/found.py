@@ -129,7 +129,7 @@ class Linked:
         from ficgan.video.people import People
 
         self._recognizer, self._read = recognizer, gate is recognizer
-        self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
+        self._people, self._lock = People(recognizer, "job", STRICTNESS), Lock()
         self._identities: dict[str, NewIdentity] = {}
 
     def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:
@@ -170,26 +170,26 @@ def is_inside(box: NDArray[np.float32], places: Sequence[Box]) -> bool:
     return any(x0 >= left and y0 >= top and x1 <= right and y1 <= low for left, top, right, low in places)
 
 
-@dataclass(eq=False)
+# Embeddings of people, by the names of their photos.
+_Readings = dict[str, NDArray[np.float32]]
+
+
 class Exemptions:
-    """The rules about people and places, ready for use. In doubt a face is hidden."""
+    """The rules about people and places. In doubt a face is hidden.
 
-    recognizer: Recognizer | None  # tells people apart; None: no rule needs it
-    keep: Mapping[str, NDArray[np.float32]]  # embeddings of people who stay, by the name of their photo
-    only: Mapping[str, NDArray[np.float32]]  # embeddings of the people who are hidden, where nobody else is
-    boxes: Sequence[Box]  # places in which faces stay
+    The recogniser, or that of a name, tells people apart, even where nothing is verified.
+    """
 
-    @classmethod
-    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
-        """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
-        if not (finding.keep or finding.only):
-            return cls(None, {}, {}, finding.boxes)
-        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
-
-        def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
-            return {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}
-
-        return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
+    def __init__(self, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> None:
+        self.boxes = finding.boxes
+        self.recognizer: Recognizer | None = None
+        self.keep, self.only = _Readings(), _Readings()
+        if finding.keep or finding.only:
+            self.recognizer = teller = get_recognizer(recognizer)
+            self.keep, self.only = (
+                {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}
+                for photos in (finding.keep, finding.only)
+            )
 
     def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
         """Why each face stays as it is; "" where it is hidden."""
@@ -210,9 +210,7 @@ class Exemptions:
         # A face that cannot be read may be the one that is meant.
         return "it is none of those to be hidden" if self.only and reading is not None else ""
 
-    def _near(
-        self, reading: NDArray[np.float32] | None, people: Mapping[str, NDArray[np.float32]], factor: float
-    ) -> str | None:
+    def _near(self, reading: NDArray[np.float32] | None, people: _Readings, factor: float) -> str | None:
         if reading is None or self.recognizer is None or not np.isfinite(reading).all():
             return None
         apart, nearest = min((self.recognizer.distance(reading, known), name) for name, known in people.items())

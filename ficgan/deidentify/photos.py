@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,26 +29,26 @@ Mask = NDArray[np.float32]
 _ACTIONS = {"blur": "blurred"}  # What the record states of a cover, where that is not its name
 
 
-@dataclass(eq=False)
 class Photos:
-    """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo."""
+    """The steps of each photo, for a class with the tools and options, which all photos share."""
 
     model: FaceModel | None
     alignment: Alignment
     detector: FaceDetector
     exemptions: Exemptions
-    recognizer: Recognizer | None
+    gate: Recognizer | None  # checks new faces: one recogniser, or several as one
+    recognizer: Recognizer | None  # the first of them, which also tells people apart
     policy: Policy
     mode: str
-    methods: Methods | None  # None for the modes of our own
-    method: Anonymizer | None  # that of the mode
+    method: Anonymizer | None  # that of the mode; None for the modes of our own
     hiding: Hiding
+    seed: int | None
     finding: Finding
     psi: Diversity
-    info: ModelInfo | None  # of the model's checkpoint, as are the digests
+    header: ModelInfo | None  # of the model's checkpoint, as are the digests
     digests: Mapping[str, str]
+    objects: Sequence[ObjectDetector]
     linked: Linked | None = None  # None: each photo shows people of its own
-    objects: Sequence[ObjectDetector] = ()
 
     @property
     def face_model(self) -> FaceModel:
@@ -56,6 +56,16 @@ class Photos:
         if self.model is None:
             raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
         return self.model
+
+    @cached_property
+    def methods(self) -> Methods:
+        """The anonymisers of modes that are none of our own, for photos and films."""
+        from ficgan.anonymizers.modes import Methods, mode_of
+
+        mode = self.hiding.mode
+        given = {} if isinstance(mode, str) else {mode_of(mode): mode}
+        self.mode = self.mode or next(iter(given))
+        return Methods(self.hiding.background, self.seed, {self.mode}, given)
 
     def find(self, image: Image, key: str) -> tuple[list[FaceJob], list[Face]]:
         """A job for each face, and places that may be faces and stay; with `strict` these are worked on, too."""
@@ -143,7 +153,9 @@ class Photos:
                     job.fallback, job.result.matched = _opaque(job.fallback), False
                     continue
                 attempts = ladder(job)
-                job.step = job.step + 1 if job.result.covered else _next_wider_attempt(attempts, job.step)
+                # Only an attempt that also replaces hair over the forehead covers more.
+                fit = (n for n, one in enumerate(attempts) if job.result.covered or one.bare > attempts[job.step].bare)
+                job.step = next((n for n in fit if n > job.step), len(attempts))
                 if job.step == len(attempts):
                     job.generated = None
                     job.result.mask()
@@ -191,7 +203,6 @@ class Photos:
         """An anonymiser on all faces, in place; a face that it cannot hide gets a cover of one colour."""
         from ficgan.anonymizers.modes import cover, cover_all, placement, square
 
-        assert self.methods is not None
         kind, keyed = placement(method), method.traits.keyed and bool(getattr(method, "key", ""))
         if kind == "scene" and jobs:
             cover_all(method, out, [job.face for job in jobs], mask_scale=self.hiding.mask_scale).onto(out, mask)
@@ -220,16 +231,16 @@ class Photos:
 
     def _read(self, image: Image, jobs: list[FaceJob]) -> None:
         readable = [job for job in jobs if job.readable and job.source is None]
-        if self.recognizer is not None and readable:
+        if self.gate is not None and readable:
             marks = np.stack([job.face.landmarks for job in readable])
-            for job, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
+            for job, embedding in zip(readable, self.gate.embed(image, marks), strict=True):
                 job.source = embedding
 
     def _read_kinds(self, image: Image, jobs: Sequence[FaceJob]) -> None:
         """Read the kinds of faces of which something of it is kept."""
         jobs = [job for job in jobs if (self.face_model if job.own is None else job.own[0]).keeps_kind]
         sources = [job.source for job in jobs if job.source is not None]
-        known = sources and isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(jobs)
+        known = sources and isinstance(self.gate, DlibRecognizer) and len(sources) == len(jobs)
         marks = [job.face.landmarks for job in jobs]
         kinds = read_kinds([image] * len(jobs), marks, np.stack(sources) if known else None)
         for job, kind in zip(jobs, kinds, strict=True):
@@ -245,7 +256,7 @@ class Photos:
             for job in jobs
             if job.source is not None and (job.result.action != "masked" or job.fallback not in OPAQUE)
         ]
-        if self.recognizer is None or not readable:
+        if self.gate is None or not readable:
             return
         shown = out
         for job, _ in readable:
@@ -253,11 +264,11 @@ class Photos:
             if job.reading is not None and made is not job.generated:
                 shown = shown.copy()
                 self.face_model.paste(shown, job.reading, made, mask_scale=self.hiding.mask_scale).onto(shown)
-        again = self.recognizer.embed(shown, np.stack([job.face.landmarks for job, _ in readable]))
+        again = self.gate.embed(shown, np.stack([job.face.landmarks for job, _ in readable]))
         for (job, before), after in zip(readable, again, strict=True):
             share = match_share(job.kind)
-            job.result.distance = float(self.recognizer.distance(before, after)) / share
-            names = matching(self.recognizer, before, after, share)
+            job.result.distance = float(self.gate.distance(before, after)) / share
+            names = matching(self.gate, before, after, share)
             job.result.matched = bool(names)
             job.result.matched_by += [name for name in names if name not in job.result.matched_by]
 
@@ -290,9 +301,9 @@ class Photos:
         """JSON-ready: versions, mode and its settings, detector, gate, every face; no secrets, no folders."""
         from ficgan import __version__
 
-        gate, model = self.recognizer, self.model
+        gate, model = self.gate, self.model
         mode: dict[str, Any] = {"mode": self.mode}
-        if self.methods is not None:
+        if self.method is not None:
             from ficgan.anonymizers.modes import shown
 
             mode = {"mode": shown(self.mode, self.method), **self.methods.accounts([self.mode])}
@@ -303,7 +314,7 @@ class Photos:
             "gate": None if gate is None else public_name(gate),
             "gate_threshold": None if gate is None else float(gate.match_threshold),
             "checkpoint": self.digests.get("checkpoint"),
-            "data_licence": None if self.info is None else self.info.data.get("licence"),
+            "data_licence": None if self.header is None else self.header.data.get("licence"),
             "precision": None if model is None else model.precision,
             "faces": [face.to_dict() for face in faces],
         }
@@ -318,11 +329,6 @@ class Photos:
 def _opaque(fallback: str) -> str:
     """The cover of one colour that stands in for a fallback that does not hide a face."""
     return fallback if fallback in OPAQUE else OPAQUE[0]
-
-
-def _next_wider_attempt(attempts: Sequence[Attempt], step: int) -> int:
-    """Index of the next attempt that also replaces hair over the forehead, the only one that covers more."""
-    return next((n for n in range(step + 1, len(attempts)) if attempts[n].bare > attempts[step].bare), len(attempts))
 
 
 def _near(changed: Sequence[FaceJob], jobs: Sequence[FaceJob]) -> list[FaceJob]:

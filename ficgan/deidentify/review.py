@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import Field, NonNegativeInt
 
 from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.found import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, doubts
@@ -28,7 +28,6 @@ from ficgan.policy import Result
 from ficgan.video.decisions import Drawing
 
 SCHEMA = "ficgan-photo-decisions/1"
-CHOICES = (*HIDING, "keep")  # What may happen to a face of a photo
 ENGINES_KEPT = 8  # Engines with controls of single faces that are kept
 
 
@@ -53,17 +52,10 @@ class Find(Strict):
 class ReviewedFace(Find):
     """A face of a photo, and what was decided on it."""
 
-    mode: str = ""  # one of `CHOICES`; "": as all others
+    mode: Literal[(*HIDING, "keep", "")] = ""  # type: ignore[valid-type]  # "": as all others
     draw: NonNegativeInt = 0  # number of the draw. It gives the same face again only with the seed of the review.
     drawing: Drawing | None = None  # how its new face is drawn; None: as those of the photo
     person: NonNegativeInt = 0  # number of somebody who has one new face in all photos; 0: in this photo alone
-
-    @field_validator("mode")
-    @classmethod
-    def _mode(cls, mode: str) -> str:
-        if mode and mode not in CHOICES:
-            raise ValueError(f"a face of a photo cannot be given {mode!r}; use {', '.join(CHOICES)}")
-        return mode
 
     @property
     def decided(self) -> Any:
@@ -98,8 +90,8 @@ class Retouch:
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
-        self.people: dict[str, NewIdentity] = {} if people is None else people
-        self._objects = engine.photos.objects_in(image)
+        self.people = {} if people is None else people
+        self._objects = engine.objects_in(image)
         # By places of faces.
         self._readings: dict[Any, FaceReading] = {}
         self._sources: dict[Any, NDArray[np.float32]] = {}
@@ -151,7 +143,7 @@ class Retouch:
         self._readings |= zip([faces[n].place for n in new], readings, strict=True)
         for n in shown:
             jobs[n].take(self._readings[faces[n].place])
-        result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
+        result = engine.finish(self.image, jobs, engine.layer, self._objects)
         for face, job in zip(faces, jobs, strict=True):
             if job.source is not None:
                 self._sources[face.place] = job.source
@@ -168,14 +160,14 @@ class Retouch:
             engine = self._engines(face.drawing)
             own = engine.face_model, engine.layer
         name = f"person {face.person}" if face.person else f"{self.key}/{number}"
-        psi = engine.photos.auto_psi(2 if face.person else len(faces))
+        psi = engine.auto_psi(2 if face.person else len(faces))
         cover = mode not in ("ficgan", "keep")
         return FaceJob(
             find,
             name + (f"~{face.draw}" if face.draw else ""),
             max(psi, 0.6) if face.draw else psi,  # with the plain mean all draws are one face
             engine.alignment.fits(find.landmarks) and mode not in (*OPAQUE, "solid"),
-            mode if cover else engine.photos.hiding.fallback,
+            mode if cover else engine.hiding.fallback,
             doubt="" if face.score == 0 else doubts(find, self.image.shape, detector),
             kept="chosen by hand" if mode == "keep" else "",
             by_hand=cover,
@@ -194,7 +186,7 @@ class PhotoDecisions(Strict):
     name: Text = ""  # for people
     analysis: str = Field(pattern=r"^[0-9a-f]{32}$")  # hash of the photo's pixels: it tells the photo whatever its name
     # What happens to faces without a mode of their own.
-    default: Literal["ficgan", "plain", "black", "solid", "blur", "mosaic"] = "ficgan"
+    default: Literal[HIDING] = "ficgan"  # type: ignore[valid-type]
     drawing: Drawing | None = None  # None: as the engine draws
     faces: tuple[ReviewedFace, ...] = ()
 
@@ -222,16 +214,14 @@ def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
 
 def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> Callable[..., Result]:
     """What is called like a `Deidentifier` and does what was decided; other photos are refused."""
-    engines: dict[Drawing | None, Deidentifier] = {None: engine}
+    engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
     people: dict[str, NewIdentity] = {}
 
     def decide(image: Image, *, key: str) -> Result:
         photo = decisions.get(key)
         if photo is None:
             raise InputError("nothing was decided on this photo, or its pixels changed; review it and export again")
-        if photo.drawing is not None and photo.drawing not in engines:
-            engines[photo.drawing] = photo.drawing.applied(engine)
-        retouch = Retouch(engine, image, key=key, people=people)
-        return retouch.render(photo.faces, engines[photo.drawing], photo.default)
+        drawn = None if photo.drawing is None else engines(photo.drawing)
+        return Retouch(engine, image, key=key, people=people).render(photo.faces, drawn, photo.default)
 
     return decide

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ficgan.device import onnx_session
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.crops import Paste, check_mask_scale, mix, nothing
-from ficgan.faces.detection import Face, Image, check_image
+from ficgan.faces.detection import Face, Image
 
 Colour = tuple[int, int, int]
 
@@ -42,7 +42,6 @@ def cover_face(
         colour: RGB of a plain cover; None: that of `colour_beside` the face.
         blur: standard deviation of a blur, for the box's longer side.
     """
-    image = check_image(image)
     check_mask_scale(mask_scale)
     plain = mode == "plain"
     feather = _PLAIN_FEATHER if plain else _FEATHER
@@ -217,7 +216,6 @@ class ObjectDetector:
 
         Their landmarks are corners and middle of the box: a cover has to hold those, and no face is drawn by them.
         """
-        image = check_image(image)
         height, width = image.shape[:2]
         shrink = min(1.0, LONGEST / max(height, width))
         sizes = (max(STRIDE, math.ceil(side * shrink / STRIDE) * STRIDE) for side in (height, width))
@@ -235,7 +233,12 @@ class ObjectDetector:
         boxes, scores = boxes[sound], scores[sound]
         corners = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
         kept = cv2.dnn.NMSBoxes(corners.tolist(), scores.tolist(), LEAST_SCORE, OVERLAP) if len(boxes) else ()
-        return [_object(boxes[n].astype(np.float32), float(scores[n])) for n in np.ravel(kept).astype(int)]
+        found = []
+        for n in np.ravel(kept).astype(int):
+            x0, y0, x1, y1 = box = boxes[n].astype(np.float32)
+            marks = [(x0, y0), (x1, y0), ((x0 + x1) / 2, (y0 + y1) / 2), (x0, y1), (x1, y1)]
+            found.append(Face(box, np.array(marks, np.float32), float(scores[n])))
+        return found
 
     def _run(self, canvas: Image) -> NDArray[np.float32]:
         pixels = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None] / np.float32(255), self._type)
@@ -249,9 +252,3 @@ class ObjectDetector:
         rows = made.T.astype(np.float64)
         middle, half = rows[:, :2], rows[:, 2:4] / 2
         return np.concatenate([middle - half, middle + half], 1), rows[:, 4:].max(1)
-
-
-def _object(box: NDArray[np.float32], score: float) -> Face:
-    x0, y0, x1, y1 = box
-    marks = [(x0, y0), (x1, y0), ((x0 + x1) / 2, (y0 + y1) / 2), (x0, y1), (x1, y1)]
-    return Face(box, np.array(marks, np.float32), score)

@@ -115,10 +115,8 @@ def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
 def invert(matrix: ArrayLike) -> Matrix:
     """The inverse of an affine matrix [2, 3]; an InputError where it has none."""
     m = np.asarray(matrix, dtype=np.float64)
-    if m.shape != (2, 3) or not np.isfinite(m).all():
-        raise InputError(f"An alignment matrix must be 2 x 3 and finite, got shape {m.shape}.")
     linear = m[:, :2]
-    if abs(np.linalg.det(linear)) <= 1e-12 * np.abs(linear).max() ** 2:
+    if not abs(np.linalg.det(linear)) > 1e-12 * np.abs(linear).max() ** 2:  # also for NaN
         raise InputError("The alignment matrix is singular: it cannot be inverted.")
     inverse = np.linalg.inv(linear)
     return np.column_stack([inverse, -inverse @ m[:, 2]])

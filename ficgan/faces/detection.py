@@ -45,18 +45,12 @@ _PLACES = np.delete(np.arange(15), 4)  # columns of `Rows` that are x, y, x, y, 
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """A face found in a photo.
+    """A face found in a photo."""
 
-    Args:
-        box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
-        landmarks: float32 [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps
-            outside.
-        score: the detector's confidence; comparable within one detector only.
-    """
-
-    box: NDArray[np.float32]
+    box: NDArray[np.float32]  # [4], x0, y0, x1, y1 in pixels, inside the photo
+    # [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps outside
     landmarks: NDArray[np.float32]
-    score: float
+    score: float  # the detector's confidence; comparable within one detector only
 
 
 @runtime_checkable
@@ -72,12 +66,10 @@ class FaceDetector(Protocol):
 
 def check_image(image: object) -> Image:
     """The image itself, when it is a non-empty H×W×3 uint8 array."""
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-        raise InputError(f"An image must be a uint8 array of shape H×W×3 in RGB, got {what}: convert it first.")
-    if image.size == 0:
-        raise InputError(f"The image is empty ({image.shape[1]}×{image.shape[0]} pixels).")
-    return image
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,) and image.size:
+        return image
+    what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    raise InputError(f"An image must be a uint8 array of shape H×W×3 in RGB, not empty, got {what}: convert it first.")
 
 
 @dataclass(frozen=True)
@@ -135,8 +127,7 @@ class PyramidDetector:
 
     def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
         """Faces as of `detect`, and weaker finds elsewhere, which may be faces; the looks are the same."""
-        image = check_image(image)
-        height, width = image.shape[:2]
+        height, width = check_image(image).shape[:2]
         if self._scale:
             rows = self._pass(image, self._scale, 0.0)
             rows = np.concatenate([rows, self._glance(image, rows)])
@@ -270,13 +261,12 @@ class DetectAt:
             return detect_and_doubt(self.detector, image)
         small, size = _scaled(image, factor)
         ratio = np.array([width / size[0], height / size[1]], np.float32)
-        # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
-        shift = (ratio - 1) / 2
-        edge = np.array([width, height, width, height], np.float32)
 
         def enlarged(face: Face) -> Face:
-            box = np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32)
-            return replace(face, box=box, landmarks=(face.landmarks * ratio + shift).astype(np.float32))
+            # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
+            box = (face.box * np.tile(ratio, 2)).clip(0, (width, height) * 2)
+            landmarks = face.landmarks * ratio + (ratio - 1) / 2
+            return Face(box.astype(np.float32), landmarks.astype(np.float32), face.score)
 
         sure, possible = detect_and_doubt(self.detector, small)
         return [enlarged(face) for face in sure], [enlarged(face) for face in possible]

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.device import embedded_file, onnx_session
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, Matrix, crop, invert, similarity, transform_points
-from ficgan.faces.detection import Face, Image, check_image
+from ficgan.faces.detection import Face, Image
 
 Indices = NDArray[np.intp]
 
@@ -64,16 +64,12 @@ _ROLL, _SCALE = math.radians(10.0), math.log(1.2)
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """The mesh of one face of a photo.
+    """The mesh of one face of a photo."""
 
-    Args:
-        points: float32 [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head;
-            smaller is nearer. The first 468 are the face, the others the irises.
-        presence: how sure the network is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`.
-    """
-
+    # [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head; smaller is nearer.
+    # The first 468 are the face, the others the irises.
     points: NDArray[np.float32]
-    presence: float
+    presence: float  # how sure it is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`
 
 
 class MediaPipeMesh:
@@ -98,9 +94,11 @@ class MediaPipeMesh:
         return points, presence
 
 
+_EMBEDDED = MediaPipeMesh()
+
+
 def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike]) -> list[Mesh]:
     """The meshes of the faces of a photo [H, W, 3] with these landmarks [N, 5, 2], in order."""
-    photo = check_image(photo)
     matrices = [similarity(face, _TEMPLATE) for face in landmarks]
     points, presence = _read(mesh, photo, matrices)
     steps = [_correction(*found) for found in zip(points, presence, strict=True)]
@@ -125,15 +123,10 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
     YuNet's are nearly upright on a head that is tilted by 40 degrees. With them recogniser A takes 40 % of the pairs of
     245 strangers for one person, with the mesh's .1 %: a crop beside the face holds what all such crops hold.
     """
-    meshes = find_meshes(_embedded(), photo, [face.landmarks for face in faces])
+    meshes = find_meshes(_EMBEDDED, photo, [face.landmarks for face in faces])
     pairs = zip(meshes, faces, strict=True)
     marks = [five_points(mesh.points) if mesh.presence >= GOOD_PRESENCE else face.landmarks for mesh, face in pairs]
     return np.stack(marks).astype(np.float32)
-
-
-@lru_cache(maxsize=1)
-def _embedded() -> MediaPipeMesh:
-    return MediaPipeMesh()
 
 
 def five_points(points: ArrayLike) -> NDArray[Any]:

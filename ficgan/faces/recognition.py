@@ -46,12 +46,15 @@ class Recognizer(Protocol):
         ...
 
 
-def get_recognizer(name: str = "auto", *, device: str = "cpu") -> Recognizer:
+def get_recognizer(name: str | Recognizer = "auto", *, device: str = "cpu") -> Recognizer:
     """A face recogniser; a UsageError where it is not available here.
 
     Args:
-        name: "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "dlib", which is "auto".
+        name: "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "dlib", which is "auto"; or a
+            recogniser, which is given back.
     """
+    if not isinstance(name, str):
+        return name
     if name.startswith("onnx:"):
         path = Path(name.removeprefix("onnx:")).expanduser()
         if not path.is_file():

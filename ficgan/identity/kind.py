@@ -1,13 +1,10 @@
 """The kind of a person, which a new identity keeps: ethnic group, gender and decade of age, read once and quantised.
 
-A kind is a set of cells of the table ethnic group × gender × decade. A k-same draw takes its members from the kind's
-cells, or from as many neighbouring ones as k asks for, and moves each of them by the difference of the two cells' mean
-codes, as FICGAN's attribute vectors do. So the group is all that a new identity knows of its source.
-
-The mean of a group shows the group weakly: averaging takes away the crease of a lid and the bridge of a nose. So
-`Showing` moves a code towards one whose face the embedded reader reads as an ordinary person of its kind. It is moved
-along the directions in which people of that age and gender differ: a beard makes a man look older or of another group,
-and must not grow on a child. It goes a part of the way: all of it hides the same and makes neutral faces gloomy.
+A kind is a set of cells of the table ethnic group × gender × decade. A k-same draw takes its members from them, or from
+neighbouring ones where k asks for more, each moved by the difference of the cells' mean codes. So the group is all that
+a new identity knows of its source. As averaging shows a group weakly, `Showing` moves a code a part of the way to one
+that is read as an ordinary person of its kind (all of it makes neutral faces gloomy), along the directions in which
+people of that age and gender differ: a beard must not grow on a child.
 
 Source: FICGAN, "Controllability on Facial Attributes"; the groups are those of FairFace (Kärkkäinen & Joo 2021). The
 closed form of `Showing` is the best linear estimate of a code of which a reading is known.
@@ -334,10 +331,7 @@ def kind_reader() -> KindReader:
 
 
 def match_share(reading: Floats | None) -> float:
-    """How much of a recogniser's threshold counts for a source with this reading [9] of a `KindReader`.
-
-    Small children are alike to recognisers: a match says little, and what does not match is a grown-up.
-    """
+    """Share of a recogniser's threshold that counts for a reading [9] of a source: small children are alike to it."""
     return 1.0 if reading is None else float(np.interp(reading[AGE], *_ALIKE))
 
 

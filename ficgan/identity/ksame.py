@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import blocks
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+Doubles = NDArray[np.float64]
 CAP_PERCENTILE = 95.0  # no restored code lies farther from the centre than this percentage of the real ones
 
 # Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache.
@@ -44,37 +46,27 @@ class KSameCode:
     kind: dict[str, Any] | None = None  # of the source's, see `KindGroup.record`; None where nothing of it was kept
 
 
-def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-    """The chosen rows of codes [N,D] as float32 [≤CHUNK,D], in order."""
-    for begin in range(0, len(index), CHUNK):
-        yield codes[index[begin : begin + CHUNK]].astype(np.float32, copy=False)
-
-
-def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.float64]:
+def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
-    total = np.zeros(codes.shape[1], np.float64)
-    for part in rows(codes, index):
-        total += part.sum(0, dtype=np.float64)
-    return total / len(index)
+    return np.asarray(means_of(codes, [index])[0])
 
 
-def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> Doubles:
     """Mean of the rows of codes [N,D] that each of n draws has chosen, in float64: [n,D]; shared rows are read once."""
     member = np.zeros((len(draws), len(codes)), bool)
     for number, index in enumerate(draws):
         member[number, index] = True
     total = np.zeros((len(draws), codes.shape[1]), np.float64)
     drawn = np.flatnonzero(member.any(0))
-    for begin, part in zip(range(0, len(drawn), CHUNK), rows(codes, drawn), strict=True):
-        total += member[:, drawn[begin : begin + CHUNK]].astype(np.float64) @ part.astype(np.float64)
+    for part in blocks(len(drawn), CHUNK):
+        total += member[:, drawn[part]].astype(np.float64) @ codes[drawn[part]].astype(np.float64)
     return total / np.array([[len(index)] for index in draws])
 
 
-def distances_to(
-    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def distances_to(centre: Doubles, codes: NDArray[np.floating], index: NDArray[np.int64]) -> Doubles:
     """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
-    return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])
+    parts = (codes[index[part]].astype(np.float32, copy=False) for part in blocks(len(index), CHUNK))
+    return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in parts])
 
 
 def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
@@ -114,9 +106,7 @@ def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
             return np.sort(different[:k])
 
 
-def restore_variance(
-    w_m: NDArray[np.float64], centre: NDArray[np.float64], k: int, psi: float, cap: float, people: int
-) -> NDArray[np.float32]:
+def restore_variance(w_m: Doubles, centre: Doubles, k: int, psi: float, cap: float, people: int) -> NDArray[np.float32]:
     """w̄ + ψ·√(k·(N − 1)/(N − k))·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
     w_m is the mean of the k codes drawn, the centre w̄ that of the group they were drawn from. The mean of k codes has
@@ -195,16 +185,11 @@ def k_same_layers(num_layers: int, layer: int | None, band: tuple[int, int] | No
     if band is not None:
         first, last = band
         if not 1 <= first <= last <= num_layers:
-            raise UsageError(
-                f"layers {first}-{last} do not exist: this checkpoint has L = {num_layers}; use 1-{num_layers}"
-            )
+            raise UsageError(f"layers {first}-{last} do not exist: L = {num_layers} here; use 1-{num_layers}")
         return first, last
     assert layer is not None
     if not 0 <= layer < num_layers:
-        raise UsageError(
-            f"layer {layer} is out of range: this checkpoint has L = {num_layers} style layers; "
-            f"use 0 (strongest) to {num_layers - 1}"
-        )
+        raise UsageError(f"layer {layer} is out of range: L = {num_layers}; use 0 (strongest) to {num_layers - 1}")
     return layer + 1, num_layers
 
 
@@ -213,9 +198,7 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     if isinstance(text, str):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text, re.ASCII)
         if not match:
-            raise UsageError(
-                f"layers {text!r} cannot be read; write first-last, such as 1-{num_layers} (L = {num_layers})"
-            )
+            raise UsageError(f"layers {text!r} cannot be read; write first-last, such as 1-{num_layers}")
         text = int(match[1]), int(match[2] or match[1])
     return k_same_layers(num_layers, None, (text[0], text[1]))
 

@@ -118,10 +118,7 @@ def _png(photo: Photo, metadata: dict[str, Any]) -> bytes:
     if photo.depth == 8 or photo.mode == "L":
         data = _save(photo)
     else:  # which Pillow does not write
-        done, encoded = cv2.imencode(".png", swap_red_and_blue(photo.pixels))
-        if not done:
-            raise OSError("OpenCV could not encode it")
-        data = bytes(encoded.tobytes())
+        data = cv2.imencode(".png", swap_red_and_blue(photo.pixels))[1].tobytes()
     chunks = io.BytesIO()
     if "icc_profile" in metadata:
         PngImagePlugin.putchunk(chunks, b"iCCP", b"ICC Profile\0\0", zlib.compress(metadata["icc_profile"]))

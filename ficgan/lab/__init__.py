@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class Ficgan(Anonymizer):
     """Manifold k-same faces of the embedded model or of a given one."""
 
@@ -108,7 +107,6 @@ class Ficgan(Anonymizer):
 
 
 @ANONYMIZERS.add
-@dataclass(frozen=True)
 class KSameAppearance(Ficgan):
     """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -15,18 +15,19 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab import Ficgan
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, Learned, Trained, load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
-from ficgan.lab.bench import Bench, NotApplicable, Rows, Subject, content, known
+from ficgan.lab.bench import Bench, NotApplicable, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank
 from ficgan.lab.readers import Embeddings, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Say, digest, fingerprint
+from ficgan.lab.sets import Rows
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
@@ -69,7 +70,7 @@ class TrainedAttacker:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        return in_region(self.bench, rows, seen, lambda faces: self._guesses(faces, 1)[:, 0])
+        return self.bench.part(rows, seen.images).anonymise(lambda faces: self._guesses(faces, 1)[:, 0])
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -94,7 +95,7 @@ class TrainedAttacker:
         if not isinstance(self.reverser, (Learned, Trained)):
             return self.fitted.reverse(faces, count)
         key = ["guesses", count, *self.mark, content(faces), list(faces.names)]
-        return self.bench.store.array(key, lambda: self.fitted.reverse(faces, count))
+        return self.bench.store.kept(key, lambda: self.fitted.reverse(faces, count))
 
     @cached_property
     def mark(self) -> list[Any]:
@@ -124,6 +125,11 @@ class TunedAttacker(TrainedAttacker):
         return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.pairs)), self.tuning]
 
 
+def trained_on(pairs: Callable[[], Pairs], title: str, reverser: Reverser, bench: Bench, say: Say) -> TrainedAttacker:
+    """An attacker, to be trained on these pairs where it learns from some."""
+    return TrainedAttacker(title, reverser, pairs() if "pairs" in reverser.traits.knowledge else None, bench, say)
+
+
 def mark_of(pairs: Pairs) -> list[Any]:
     """Digests of pixels and of who is who."""
     who = hashlib.sha256(np.ascontiguousarray(known(pairs.clear)).data).hexdigest()
@@ -151,22 +157,13 @@ def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Face
     if kind == "right key":
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        return {kind: in_region(subject.bench, rows, anonymised, method.invert)}
+        return {kind: subject.bench.part(rows, anonymised.images).anonymise(method.invert)}
     chosen = _reversers(subject.bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    learning = {title for title, reverser in chosen.items() if "pairs" in reverser.traits.knowledge}
-    pairs = training_pairs(subject) if learning else None
-    return {
-        title: TrainedAttacker(
-            title, reverser, pairs if title in learning else None, subject.bench, subject.say
-        ).restored(anonymised, rows)
-        for title, reverser in chosen.items()
-    }
-
-
-def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    return bench.part(rows, faces.images).anonymise(change)
+    pairs = cache(partial(training_pairs, subject))
+    made = (trained_on(pairs, title, one, subject.bench, subject.say) for title, one in chosen.items())
+    return {one.title: one.restored(anonymised, rows) for one in made}
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:

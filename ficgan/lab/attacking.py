@@ -21,13 +21,11 @@ from ficgan.images.read import read_image
 from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, read_header
-from ficgan.lab.bench import MANIFEST, SCHEMA, AttackerManifest, Bench, Subject, divided_set, everybody, photo_keys
+from ficgan.lab.bench import MANIFEST, SCHEMA, AttackerManifest, Bench, Subject, divided, everybody, photo_keys, sized
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
-from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
-from ficgan.lab.run import Store, digest, write_file
-from ficgan.lab.sets import open_set
+from ficgan.lab.run import digest, write_file
 
 EVALUATION = "evaluation.json"
 
@@ -36,20 +34,13 @@ def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress = unheard, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
-    source = config.set.placed(data, data.name or str(data), **given)
-    faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
-    total = source.split.background + source.split.attacker + source.split.test
-    people = max(2, min(source.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(source.split, people)}
-    source = source.model_copy(update=change)
+    source = sized(config.set.placed(data, "", **given))
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     say = partial(progress, 0, 1)
     say("preparing faces")
-    prepared, parts = divided_set(source, config.detector, out, say)
-    bench = Bench(prepared, parts, (), None, Store(out / "store"))
-    if not len(bench.split.attacker):
-        raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
+    bench = divided(source, config.detector, out, say)
+    assert len(bench.learners)  # else a UsageError
     manifest = _manifest(config, source, bench)
     if (out / MANIFEST).exists():
         old, new = (
@@ -61,7 +52,9 @@ def train_attacker(
     write_json(out / MANIFEST, {"schema": SCHEMA, **dataclasses.asdict(manifest)})
     pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
-    about = _about(config, manifest)
+    facts = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
+    about = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": facts}
+    about |= {"split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
     if first_process() and (not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about):
         trained.save(out / WEIGHTS, about)
     return trained
@@ -74,7 +67,6 @@ def evaluate_attacker(
     *,
     methods: Sequence[str] = (),
     judges: Sequence[str] = ("dlib",),
-    scenarios: Sequence[str] = (),
     resamples: int = 1000,
     jobs: int = 1,
     device: str = "auto",
@@ -94,7 +86,7 @@ def evaluate_attacker(
         "title": f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         "sets": [asked.placed(data, data.absolute().stem, **given)],
         "methods": [*methods] or [manifest.config["anonymizer"]],
-        "scenarios": ["clear", "constant", "naive", "reversed-general", *scenarios],
+        "scenarios": ["clear", "constant", "naive", "reversed-general"],
         "recognisers": list(judges),
         "detector": manifest.config["detector"],
         "general": [spec, "mean-face"],
@@ -102,7 +94,12 @@ def evaluate_attacker(
         "resamples": resamples,
     }
     config = check(MatrixConfig, tree, where=str(file))
-    _claim(out, file, config)
+    # The folder holds results of no other attacker, set, method, scenario or judge.
+    mark = digest([file_digest(file), config.model_dump(mode="json", exclude={"title", "general"})])
+    path = out / EVALUATION
+    if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
+        raise UsageError(f"{out} holds the results of another evaluation; use another folder")
+    write_json(path, mark)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
     renamed = (dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials)
@@ -128,21 +125,6 @@ def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> Attacker
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
     photos = sorted(photo_keys(everybody(source), {bench.prepared.faces.names[row] for row in rows}))
     return AttackerManifest(tree, data, split.manifest, tuple(learnt), tuple(photos), tuple(withheld), __version__)
-
-
-def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
-    data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
-    tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
-    return {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
-
-
-def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
-    """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    path, asked = out / EVALUATION, config.model_dump(mode="json", exclude={"title", "general"})
-    mark = digest([file_digest(file), asked])
-    if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
-        raise UsageError(f"{out} holds the results of another evaluation; use another folder")
-    write_json(path, mark)
 
 
 def attacker_of(text: str, *, device: str = "auto") -> Reverser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence, Set
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,14 @@ from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial, read_checked
 from ficgan.lab.run import Say, Store, digest, fingerprint
-from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
+from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Rows, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-Rows = NDArray[np.int64]
+# People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
+LEAST_BACKGROUND = 12
+TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
 _CHUNK = 256  # Faces that are anonymised together
 _BETWEEN = 100  # Faces that are cut between two reports
 
@@ -73,13 +75,14 @@ def photo_keys(faces: FaceSet, names: Set[str]) -> dict[str, str]:
     return out
 
 
-def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared, split: Split) -> None:
+def refuse_the_known(specs: Sequence[str], source: SetConfig, bench: Bench) -> None:
     """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
     given = (parameters for name, parameters in map(parse_spec, specs) if issubclass(REVERSERS[name], Trained))
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    tested, faces, whole = np.concatenate([split.gallery, split.probe]), prepared.faces, everybody(source)
+    tested, faces = np.concatenate([bench.split.gallery, bench.split.probe]), bench.prepared.faces
+    whole = everybody(source)
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
@@ -94,10 +97,6 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
-
-
-class Refused(FicganError):
-    """A scenario that cannot be run here; its sentence stands in the table in place of a figure."""
 
 
 class NotApplicable(FicganError):
@@ -135,7 +134,7 @@ class Bench:
     def learners(self) -> Rows:
         """Rows of the set that attackers learn from."""
         if not len(self.split.attacker):
-            raise Refused("the split leaves nobody to learn from; set split.attacker, or give a set of more people")
+            raise UsageError("the split leaves nobody to learn from; set split.attacker, or give a set of more people")
         return self.split.attacker
 
     def part(self, rows: Rows, images: Images | None = None) -> Prepared:
@@ -152,8 +151,8 @@ class Bench:
         """The replaced squares of rows of the set in other pixels, and clear."""
         return Pairs(self.part(rows, images).regions(), self.part(rows).regions())
 
-    def sample(self, rows: Rows | None = None) -> Sample:
-        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
+    def sample(self, rows: Rows) -> Sample:
+        return Sample(self.people[rows], self.bootstrap)
 
     @cached_property
     def digest(self) -> str:
@@ -165,7 +164,7 @@ class Bench:
 
     def embed(self, reader: Reader, faces: Faces) -> Embeddings:
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
-        return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
+        return self.store.kept(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
     @cached_property
     def ceilings(self) -> dict[str, Scores]:
@@ -191,10 +190,10 @@ class Bench:
         if self.detector is None:
             return np.ones(len(faces), bool)
         key = ["found", self.detector.name, content(faces)]
-        return self.store.array(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
+        return self.store.kept(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
 
 
-def described(anonymizer: Anonymizer) -> dict[str, Any]:
+def about(anonymizer: Anonymizer) -> dict[str, Any]:
     """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
     traits = asdict(anonymizer.traits) | {"needs": sorted(anonymizer.traits.needs)}
     return {"name": anonymizer.name, **traits, "settings": public(ANONYMIZERS, anonymizer.name, anonymizer.settings())}
@@ -244,7 +243,7 @@ class Subject:
 
         mark, names = fingerprint(maker), part.faces.names
         if mark is not None:
-            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(names)], make)
+            return self.bench.store.kept(["pixels", origin, list(part.region), mark, list(names)], make)
         if (maker.name, names) not in self._blocks:
             self._blocks[maker.name, names] = make()
         return self._blocks[maker.name, names]
@@ -257,7 +256,7 @@ class Subject:
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
             whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
-            raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
+            raise UsageError(whole) if self.anonymizer is None else NotApplicable(whole)
         part = self.bench.part(rows)
         if "anonymised" in view:
             part = self.bench.part(rows, self.anonymised(rows).images)
@@ -327,16 +326,33 @@ def prepared_set(
     return prepare(opened(config), detector=finder, cache=store, progress=report, **how)
 
 
+def sized(source: SetConfig) -> SetConfig:
+    """The same for the people whom it has: its name, how many of them at most, and a protocol's split for these.
+
+    Where they are too few for the split, a quarter of them are tested and k-same finds its background.
+    """
+    faces, sizes = everybody(source), source.split
+    total = sizes.background + sizes.attacker + sizes.test
+    people = max(2, min(source.limit_people or total, total, faces.identities))
+    if people < total:
+        test = min(sizes.test, max(2, round(TESTED * people)))
+        least = min(LEAST_BACKGROUND, sizes.background, people // 3)
+        background = max(least, round(sizes.background * people / total))
+        parts = {"background": background, "test": test, "attacker": max(0, people - background - test)}
+        sizes = sizes.model_copy(update=parts)
+    return source.model_copy(update={"name": faces.name, "limit_people": people, "split": sizes})
+
+
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
     return without_repeats(split(people, sizes, names), people, names, prepared.digests())
 
 
-def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:
-    """A set with its faces cut, and its split; `out/store` keeps the crops."""
+def divided(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> Bench:
+    """A set with its faces cut, divided, without judges; `out/store` keeps the crops."""
     prepared = prepared_set(config, detector, out / "store", say)
-    return prepared, divide(prepared, config.split)
+    return Bench(prepared, divide(prepared, config.split), (), None, Store(out / "store"))
 
 
 def describe(bench: Bench, source: SetConfig) -> dict[str, Any]:
@@ -369,17 +385,15 @@ def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     source = next(source for source in config.sets if source.name == name)
-    prepared, parts = divided_set(source, config.detector, out)
-    refuse_the_known(config.named_attackers, source, prepared, parts)
+    bench = divided(source, config.detector, out)
+    refuse_the_known(config.named_attackers, source, bench)
     same = {"seed", "resamples", "general", "specialised", "reversal_metrics", "attributes"}
-    return Bench(
-        prepared,
-        parts,
-        readers.get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
+    return replace(
+        bench,
+        readers=readers.get_readers(tuple(config.recognisers)),
+        detector=quick(_detector(config.detector)),
         columns=config.groups,
-        training_set=_other_set(source, prepared, config.detector, out),
+        training_set=_other_set(source, bench.prepared, config.detector, out),
         **config.model_dump(include=same),
     )
 

@@ -21,35 +21,15 @@ from ficgan.errors import InputError, Progress, UsageError
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, run_identity_probe, shareable, titles
 from ficgan.lab.attributes import Answered, AttributeClassifier, binary_labels, infer, label_matrix
-from ficgan.lab.bench import (
-    Bench,
-    NotApplicable,
-    Refused,
-    Rows,
-    Subject,
-    content,
-    describe,
-    described,
-    known,
-    open_bench,
-    prepared_set,
-)
+from ficgan.lab.bench import Bench, NotApplicable, Subject, about, content, describe, known, open_bench, prepared_set
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
-from ficgan.lab.metrics import Bootstrap, pictures
-from ficgan.lab.metrics.privacy import (
-    FAILURES,
-    Scores,
-    chance,
-    failures_to_acquire,
-    privacy_figures,
-    rank,
-    reversibility,
-    within_kind,
-)
+from ficgan.lab.metrics import Bootstrap, pictures, privacy
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, unit
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
+from ficgan.lab.sets import Rows
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"
@@ -60,6 +40,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
+    classifier = config.attributes and AttributeClassifier.load(Path(config.attributes)).training.get("source", {})
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
     sets: dict[str, dict[str, Any]] = {}
     for source in config.sets:
@@ -73,7 +54,6 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         entries += run.results(some)
     run.check()
     entries.sort(key=lambda entry: list(sets).index(entry["set"]))
-    classifier = config.attributes and AttributeClassifier.load(Path(config.attributes)).training.get("source", {})
     results = Results(
         config.title,
         provenance={
@@ -120,7 +100,7 @@ def _measure(
         "label": label,
         "trials": [asdict(trial) for trial in trials],
         "utilities": [asdict(_utility(subject))] if config.utility else [],
-        "method": None if subject.anonymizer is None else described(subject.anonymizer),
+        "method": None if subject.anonymizer is None else about(subject.anonymizer),
         "seconds": round(time.monotonic() - began, 2),
     }
 
@@ -157,8 +137,6 @@ def check_paths(config: MatrixConfig) -> None:
 def _check(config: MatrixConfig) -> None:
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
-    if config.attributes is not None:
-        AttributeClassifier.load(Path(config.attributes))
     for method in config.methods:
         texts = [value for value in method.parameters.values() if isinstance(value, str)]
         named = [digest for text in texts for digest in files_digest(text)]
@@ -191,7 +169,7 @@ def run_trials(subject: Subject, scenarios: Sequence[Scenario], say: Say) -> lis
             trials += _KINDS.get(scenario.attacker, _recognition)(subject, scenario)
         except NotApplicable:
             continue
-        except (Refused, UsageError, InputError) as error:
+        except (UsageError, InputError) as error:
             trials.append(subject.trial(scenario, "", [Figure("rank-1", None, note=str(error))]))
     return trials
 
@@ -215,17 +193,17 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
             how: dict[str, Any] = {"metric": metric, "exclude_same": scenario.same_set}
             enrolled = probe if scenario.same_set else embed(gallery)
             scores = Scores.compare(probe, enrolled, known(faces), known(gallery), **how)
-            figures = list(privacy_figures(scores, threshold, bench.bootstrap))
+            figures = list(privacy.privacy_figures(scores, threshold, bench.bootstrap))
             if not scenario.retrained and (unread := reader.unread(probe)):
                 note = f"{unread} of {len(probe)} probes could not be read and are like nobody."
             if note:
                 figures[0] = replace(figures[0], note=f"{figures[0].note} {note}".strip())
             if not scenario.same_set:
                 figures += _without_face(scores, found, bench.bootstrap)
-            figures.append(Figure("chance", chance(scores), n=scores.enrolled))
-            naive = subject.naive.get(reader.name)
-            if scenario.probe == "reversed" and naive is not None:
-                figures.append(reversibility(bench.ceilings[reader.name], naive, scores, bootstrap=bench.bootstrap))
+            figures.append(Figure("chance", privacy.chance(scores), n=scores.enrolled))
+            if scenario.probe == "reversed" and (naive := subject.naive.get(reader.name)) is not None:
+                three = bench.ceilings[reader.name], naive, scores
+                figures.append(privacy.reversibility(*three, bootstrap=bench.bootstrap))
             if restores:
                 clear, sample = embed(bench.clear(probe_rows)), bench.sample(probe_rows)
                 figures += (*likeness, sample.mean("IDD", angles(probe, clear))) if likeness else ()
@@ -233,7 +211,7 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
             if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:
                 order = np.argsort(known(gallery), kind="stable")  # that of the scores
                 who = (known(faces), kinds[probe_rows], scores.gallery, kinds[gallery_rows][order])
-                figures.insert(0, within_kind(scores.similarity, *who, bootstrap=bench.bootstrap))
+                figures.insert(0, privacy.within_kind(scores.similarity, *who, bootstrap=bench.bootstrap))
             if scenario.name == "naive":
                 subject.naive[reader.name] = scores
             groups = _score_groups(bench, scores, probe_rows, threshold)
@@ -247,10 +225,10 @@ def _without_face(scores: Scores, found: NDArray[np.bool_], draw: Bootstrap) -> 
     """rank-1 and the share of probes where a probe without a found face is a miss."""
     if not found.any():
         people = len(np.unique(scores.people))
-        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=people, note="no face is found in any probe")
+        nothing = Figure(f"rank-1{privacy.FAILURES}", 0.0, n=people, note="no face is found in any probe")
         return (nothing, Figure("failures to acquire", 1.0, n=len(scores), unit="images"))
     seen = replace(scores, similarity=np.where(found[:, None], scores.similarity, np.nan), acquired=found)
-    return rank(seen, 1, failures=True, bootstrap=draw), failures_to_acquire(seen, bootstrap=draw)
+    return privacy.rank(seen, 1, failures=True, bootstrap=draw), privacy.failures_to_acquire(seen, bootstrap=draw)
 
 
 def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Callable[[Faces], Embeddings], str]:
@@ -276,7 +254,7 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
                 note = f"{people} people are too few for a figure of their own"
                 out[name] = (Figure("rank-1", None, n=people, note=note),)
             else:
-                out[name] = privacy_figures(scores.take(mask), threshold, fewer)
+                out[name] = privacy.privacy_figures(scores.take(mask), threshold, fewer)
     return out
 
 
@@ -294,11 +272,11 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
         sample.none("FID", judges.missing.get("inception", "")),
     ]
     if lpips := judges.lpips:
-        values = bench.store.array(["lpips", lpips.network, *marks], lambda: lpips.distance(*pair))
+        values = bench.store.kept(["lpips", lpips.network, *marks], lambda: lpips.distance(*pair))
         out[2] = sample.mean("LPIPS", values, f"backbone {lpips.network}")
     if inception := judges.inception:
         features = (partial(inception.features, images) for images in pair)
-        seen, before = map(bench.store.array, (["inception", mark] for mark in marks), features)
+        seen, before = map(bench.store.kept, (["inception", mark] for mark in marks), features)
         out[3] = frechet_figure("FID", before, seen)
     return tuple(out)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.config import check, hint, override, read_tree
@@ -61,11 +61,7 @@ def get_scenarios(names: Sequence[str]) -> list[Scenario]:
     return [scenario for name, scenario in SCENARIOS.items() if name in names]
 
 
-class _EvaluationSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SplitConfig(_EvaluationSettings):
+class SplitConfig(BaseModel, frozen=True, extra="forbid"):
     """Sizes in people, as in Fantômas §7.3; scaled down together where a set has fewer."""
 
     background: int = Field(200, ge=0)
@@ -75,7 +71,7 @@ class SplitConfig(_EvaluationSettings):
     seed: int = 0
 
 
-class SetConfig(_EvaluationSettings):
+class SetConfig(BaseModel, frozen=True, extra="forbid"):
     name: str
     path: str
     layout: str = "auto"
@@ -102,7 +98,7 @@ def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[st
     return dict(without_folder(shown))
 
 
-class MethodConfig(_EvaluationSettings):
+class MethodConfig(BaseModel, frozen=True, extra="forbid"):
     """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,… or LABEL=NAME:PARAMETER=VALUE,…"""
 
     method: str
@@ -139,7 +135,7 @@ class MethodConfig(_EvaluationSettings):
         return f"{self.method} ({spelled})" if spelled else self.method
 
 
-class MatrixConfig(_EvaluationSettings):
+class MatrixConfig(BaseModel, frozen=True, extra="forbid"):
     """A matrix of sets × methods × scenarios × recognisers."""
 
     title: str = "Evaluation"
@@ -217,7 +213,7 @@ class AttackSet(SetConfig):
         return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
 
 
-class AttackConfig(_EvaluationSettings):
+class AttackConfig(BaseModel, frozen=True, extra="forbid"):
     title: str = ""
     attacker: dict[str, Any]  # Name of a learned attacker and its parameters
     anonymizer: MethodConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,12 +94,15 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
     return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return unit(a) @ unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+def read_meshes(mesh: MediaPipeMesh, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> NDArray[np.float64]:
+    """[N,478,3] the mesh of the face at the landmarks of each picture; NaN where there is none."""
+    out = np.full((len(images), 478, 3), np.nan)
+    for row, (image, marks) in enumerate(zip(images, landmarks, strict=True)):
+        with suppress(InputError):  # landmarks in one point or on a line
+            (found,) = find_meshes(mesh, image, np.asarray(marks, np.float64)[None])
+            if found.presence >= 0:
+                out[row] = found.points
+    return out
 
 
 class ShapeRecognizer:
@@ -115,14 +119,9 @@ class ShapeRecognizer:
     def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
         """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
         mean, spread, moving = _yardstick()
-        points, found = np.zeros((len(images), *mean.shape)), np.zeros(len(images), bool)
-        for row, (image, marks) in enumerate(zip(images, landmarks, strict=True)):
-            try:
-                (mesh,) = find_meshes(self._mesh, image, np.asarray(marks, np.float64)[None])
-            except InputError:  # landmarks in one point or on a line
-                continue
-            if mesh.presence >= 0 and np.isfinite(mesh.points).all():
-                points[row], found[row] = mesh.points[: len(mean)], True
+        points = read_meshes(self._mesh, images, landmarks)[:, : len(mean)]
+        found = np.isfinite(points).all((1, 2))
+        points[~found] = 0
         if found.any():
             points[found] = (rigid_fit(mean, points[found]).unposed(points[found]) - mean) / spread
         flat = points.reshape(len(images), mean.size).astype(np.float32)

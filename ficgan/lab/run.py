@@ -12,14 +12,13 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property, lru_cache, partial
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress
@@ -50,12 +49,8 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def array(self, key: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The array of a JSON-ready key; made and written where it is missing or damaged."""
-        return np.asarray(self.kept(key, make))
-
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The same for JSON, an array, or a dictionary of arrays."""
+        """JSON, an array, or a dictionary of arrays of a JSON-ready key; made where it is missing or damaged."""
         found = self.find(key)
         return self.keep(key, make()) if found is None else found
 
@@ -142,16 +137,34 @@ class Run:
         if kept := len(tasks) - len(waiting):
             self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
-        each = partial(_on_cluster, self.cluster) if self.cluster and waiting else _each
-        for place, result, problem in each([tasks[number] for number in waiting], self.store, self.jobs, self.say):
-            task = tasks[waiting[place]]
-            self.done += 1
-            if problem:
-                self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
-            else:
-                found[waiting[place]] = result if task.key is None else self.store.find(task.key)
-            self.say(task.title)
+        count = min(self.jobs, len(waiting))
+        with self._workplace(count) as do:
+            for number, outcome in in_threads(lambda number: do(tasks[number]), waiting, count):
+                if isinstance(outcome, FicganError):  # its process was lost
+                    outcome = None, str(outcome)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+                task, (result, problem) = tasks[number], outcome
+                self.done += 1
+                if problem:
+                    self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
+                else:
+                    found[number] = result if task.key is None else self.store.find(task.key)
+                self.say(task.title)
         return found
+
+    @contextmanager
+    def _workplace(self, count: int) -> Iterator[Callable[[Task], tuple[Any, str]]]:
+        """Gives what does a task, as `_attempt`: on the cluster, in `count` processes, or in this one."""
+        if self.cluster and count:
+            with _on_cluster(self.cluster, self.store, self.jobs, self.say) as do:
+                yield do
+        elif count <= 1:
+            yield lambda task: _attempt(task, self.store, self.say)
+        else:
+            threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
+            with patch.dict(os.environ, dict.fromkeys(_THREADS, threads)), Workers(_worker, count) as workers:
+                yield lambda task: workers.do((task, self.store), self.say)
 
     def check(self) -> None:
         """Raise the first failure, if there was one."""
@@ -161,49 +174,32 @@ class Run:
             raise FicganError(f"{self.failures[0]}{more}; {kept}")
 
 
-def _each(tasks: Sequence[Task], store: Store, jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
-    """(number of the task, what `_attempt` returned of it) as each ends."""
-    if jobs <= 1 or len(tasks) <= 1:
-        for number, task in enumerate(tasks):
-            yield (number, *_attempt(task, store, say))
-        return
-    count, threads = min(jobs, len(tasks)), str(max(1, (os.cpu_count() or 1) // jobs))
-    with patch.dict(os.environ, dict.fromkeys(_THREADS, threads)), Workers(_worker, count) as workers:
-        for number, outcome in in_threads(lambda n: workers.do((tasks[n], store), say), range(len(tasks)), count):
-            if isinstance(outcome, FicganError):  # its process was lost
-                outcome = None, str(outcome)
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            yield (number, *outcome)
-
-
-def _on_cluster(
-    address: str, tasks: Sequence[Task], store: Store, jobs: int, say: Say
-) -> Iterator[tuple[int, Any, str]]:
-    """The same on a Ray cluster, a GPU for each task where it has some; a task whose worker dies begins again there."""
+@contextmanager
+def _on_cluster(address: str, store: Store, jobs: int, say: Say) -> Iterator[Callable[[Task], tuple[Any, str]]]:
+    """On a Ray cluster a task has a GPU where there are some; one whose worker dies begins again there."""
     with ray_cluster(address, jobs) as ray:
-        from ray.util.queue import Queue
+        from ray.util.queue import Empty, Queue
 
         texts, gpus = Queue(actor_options={"num_cpus": 0}), int("GPU" in ray.cluster_resources())
         attempt = ray.remote(num_cpus=1, num_gpus=gpus)(_attempt)
-        waiting, busy = list(enumerate(tasks)), dict[Any, int]()
         elsewhere = Store(None)  # the folder of results may be on this machine alone
-        while waiting or busy:
-            while waiting and len(busy) < jobs:
-                number, task = waiting.pop(0)
-                busy[attempt.remote(task, elsewhere, texts.put)] = number
-            finished, _ = ray.wait(list(busy), timeout=_POLL)
-            for text in texts.get_nowait_batch(texts.qsize()):
-                say(text)
-            for done in finished:
-                number = busy.pop(done)
-                try:
-                    result, problem = ray.get(done)
-                except ray.exceptions.RayError as error:
-                    result, problem = None, f"its worker was lost ({type(error).__name__})"
-                if not problem and tasks[number].key is not None:
-                    store.keep(tasks[number].key, result)
-                yield number, result, problem
+
+        def do(task: Task) -> tuple[Any, str]:
+            done, busy = [], [attempt.remote(task, elsewhere, texts.put)]
+            while busy:
+                done, busy = ray.wait(busy, timeout=_POLL)
+                with suppress(Empty):  # another task's thread has taken some
+                    for text in texts.get_nowait_batch(texts.qsize()):
+                        say(text)
+            try:
+                result, problem = ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                return None, f"its worker was lost ({type(error).__name__})"
+            if not problem and task.key is not None:
+                store.keep(task.key, result)
+            return result, problem
+
+        yield do
 
 
 def _attempt(task: Task, store: Store, say: Say) -> tuple[Any, str]:

@@ -1,8 +1,4 @@
-"""The networks of FICGAN and their checkpoints: safetensors weights with a JSON header, never a pickle.
-
-The header has everything needed to rebuild the model and to account for it. For use constants are folded, styles stand
-apart from synthesis, and there is one precision and optional compilation.
-"""
+"""The networks of FICGAN and their checkpoints: safetensors weights with a JSON header that rebuilds the model."""
 
 from __future__ import annotations
 
@@ -12,33 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from ficgan.arrays import in_order, metadata_of, read_arrays, write_bytes
+from ficgan.arrays import read_arrays, write_arrays
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
 from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Discriminator, Linear, MappingNetwork, StyleLayer
 from ficgan.models.frame import DetailDiscriminator, DetailNetwork, FrameDiscriminator, FrameFICGAN
 
-__all__ = [
-    "FICGAN",
-    "CheckpointHeader",
-    "DetailDiscriminator",
-    "DetailNetwork",
-    "Discriminator",
-    "FrameDiscriminator",
-    "FrameFICGAN",
-    "InferenceModel",
-    "MappingNetwork",
-    "load_checkpoint",
-    "load_tensors",
-    "save_checkpoint",
-    "save_tensors",
-]
+__all__ = ["FICGAN", "DetailDiscriminator", "DetailNetwork", "Discriminator", "FrameDiscriminator", "FrameFICGAN"]
+__all__ += ["CheckpointHeader", "InferenceModel", "MappingNetwork", "load_checkpoint", "load_tensors"]
+__all__ += ["save_checkpoint", "save_tensors"]
 
 
 SCHEMA = 1  # version of the checkpoint layout; raised when a reader of the old one would misread the new one
@@ -58,11 +40,7 @@ class CheckpointHeader(BaseModel):
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], *, kind: str) -> None:
     """Write tensors and a header as a file of a kind ("model", …), whole or not at all; replaces `path`."""
-    from safetensors.torch import save
-
-    on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
-    data = save(on_cpu, metadata_of(kind, header))  # `save_file` leaves a file of its own if killed
-    write_bytes(path, in_order(data))
+    write_arrays(path, {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}, header, kind=kind)
 
 
 def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -74,17 +52,6 @@ def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader) -
     """Write a model for use in float16, its file replaced whole."""
     tensors = {name: tensor.half() for name, tensor in model.state_dict().items()}
     save_tensors(path, tensors, header.model_dump(mode="json"), kind="model")
-
-
-def _check_weights(path: str | Path, model: FICGAN) -> None:
-    """Refuse weights that draw nothing: their flat patches would pass every check of likeness."""
-    for name, tensor in model.state_dict().items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise FicganError(f"{path} is damaged: its {name} has numbers that are not finite; fetch it again")
-    for part, module in model.named_children():
-        weights = [tensor for tensor in module.parameters() if tensor.ndim > 1]
-        if weights and not any(bool(tensor.any()) for tensor in weights):
-            raise FicganError(f"the weights of {path} are all zero in its {part}, so it draws nothing; fetch it again")
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tuple[FICGAN, CheckpointHeader]:
@@ -107,28 +74,21 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
         model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError:
         raise FicganError(f"the weights of {path} do not fit its configuration") from None
-    _check_weights(path, model)
+    for name, tensor in model.state_dict().items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise FicganError(f"{path} is damaged: its {name} has numbers that are not finite; fetch it again")
+    for part, module in model.named_children():  # what draws nothing makes flat patches, which pass every check
+        if not any(bool(tensor.any()) for tensor in module.parameters() if tensor.ndim > 1):
+            raise FicganError(f"the weights of {path} are all zero in its {part}, so it draws nothing; fetch it again")
     return model.to(device).eval().requires_grad_(False), header
-
-
-@torch.inference_mode()
-def encode_faces(model: FICGAN, images: Tensor, device: str = "cpu") -> NDArray[np.float32]:
-    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R]."""
-    found = []
-    for part in images.split(64):
-        x = part.to(device).float().div_(127.5).sub_(1)
-        codes = model.encode(x.contiguous(memory_format=torch.channels_last))
-        found.append(model.map(codes.z_id).float().cpu().numpy())
-    return np.concatenate(found)
 
 
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
-    The gains of weights, activations and residual sums and the kernel norms of demodulation are computed once. What
-    depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a face which keeps its w
-    over a film has its styles computed once. `dtype` is of features and convolution weights; the mapping network and
-    the styles stay in float32.
+    Gains and kernel norms are computed once. What depends on w alone (`styles`) is apart from what depends on the
+    picture (`synthesise`): a face that keeps its w over a film has its styles computed once. `dtype` is of features and
+    convolution weights; the mapping network and the styles stay in float32.
     """
 
     def __init__(self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
@@ -150,12 +110,12 @@ class InferenceModel(nn.Module):
     def encode(self, x: Tensor) -> Codes:
         """Codes of images [B,3,R,R] in [−1, 1], any floating type; z_id is float32, z_non of the model's type."""
         x = x.to(device=self.device, dtype=self.dtype).contiguous(memory_format=torch.channels_last)
-        return self.model.encode(x)
+        return self.model.encoder(x)
 
     @torch.inference_mode()
     def map(self, z_id: Tensor) -> Tensor:
         """Intermediate latent w [B,w_dim], float32, of identity codes [B,id_dim]."""
-        return self.model.map(z_id.float())
+        return self.model.mapping(z_id.float())
 
     @torch.inference_mode()
     def styles(self, w: Tensor) -> Tensor:
@@ -169,14 +129,10 @@ class InferenceModel(nn.Module):
         """Images [B,3,R,R] in about [−1, 1] from rows of `styles` [B,S] and spatial codes [B,C,4,4]."""
         return self.model.generator.synthesise(list(styles.split(self._widths, dim=1)), z_non.to(self.dtype))
 
-    def generate(self, w: Tensor, z_non: Tensor) -> Tensor:
-        """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
-        return self.synthesise(self.styles(w), z_non)
-
     def forward(self, x: Tensor) -> Tensor:
         """Reconstruction G(E(x)) of images [B,3,R,R]."""
         codes = self.encode(x)
-        return self.generate(self.map(codes.z_id), codes.z_non)
+        return self.synthesise(self.styles(self.map(codes.z_id)), codes.z_non)
 
     def digest(self) -> str:
         """Short hash of the weights."""

@@ -29,18 +29,12 @@ class Linear(nn.Module):
     folded = False
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        activation: str = "linear",
-        bias_init: float = 0.0,
-        lr_multiplier: float = 1.0,
+        self, in_features: int, out_features: int, *, activation: str = "linear", lr_multiplier: float = 1.0
     ) -> None:
         super().__init__()
         self.activation = activation
         self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
-        self.bias = nn.Parameter(torch.full((out_features,), bias_init / lr_multiplier))
+        self.bias = nn.Parameter(torch.zeros(out_features))
         self.weight_gain = lr_multiplier / math.sqrt(in_features)
         self.bias_gain = lr_multiplier
 
@@ -128,6 +122,13 @@ def down_blocks(config: ModelConfig | DiscriminatorConfig, resolution: int) -> l
     return [DownBlock(config.channels(side), config.channels(side // 2)) for side in sides]
 
 
+class Codes(NamedTuple):
+    """What the encoder reads from an image."""
+
+    z_id: Tensor  # identity code [B,id_dim]
+    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
+
+
 class Encoder(nn.Module):
     """Residual trunk from R×R to 4×4; the spatial code is read from the trunk, the identity code from a pooled branch.
 
@@ -152,8 +153,8 @@ class Encoder(nn.Module):
             self.spatial_conv = self.spatial_head = None
             self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """z_id [B,id_dim] and z_non [B,C,4,4] of images [B,3,R,R] in [−1, 1]."""
+    def forward(self, x: Tensor) -> Codes:
+        """Codes of images [B,3,R,R] in [−1, 1]."""
         trunk = self.trunk(self.from_rgb(x))  # [B,C4,4,4]
         z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
         if self.spatial_conv is None or self.spatial_head is None:
@@ -163,7 +164,7 @@ class Encoder(nn.Module):
             z_non = self.spatial_head(self.spatial_conv(trunk))
         if self.config.spatial_norm:
             z_non = normalise_rms(z_non)
-        return z_id, z_non
+        return Codes(z_id, z_non)
 
 
 class MappingNetwork(nn.Module):
@@ -205,12 +206,9 @@ class StyleLayer(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(out_channels))
         self.weight_gain = 1 / math.sqrt(in_channels * 9)
-        if self.modulation == "adain":
-            self.affine = Linear(config.w_dim, 2 * out_channels)
-            with torch.no_grad():  # start as plain instance normalisation: scale 1, shift 0
-                self.affine.bias[:out_channels] = 1
-        else:
-            self.affine = Linear(config.w_dim, in_channels, bias_init=1)
+        scales, shifts = (out_channels, out_channels) if self.modulation == "adain" else (in_channels, 0)
+        self.affine = Linear(config.w_dim, scales + shifts)
+        nn.init.ones_(self.affine.bias[:scales].detach())  # without an effect at first
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
         self.register_buffer("power", None, persistent=False)
 
@@ -284,15 +282,9 @@ class Generator(nn.Module):
         assert image is not None
         return image
 
-    def forward(self, w: Tensor, z_non: Tensor) -> Tensor:  # [B,w] or [B,L,w], [B,C,4,4] → [B,3,R,R]
+    def forward(self, w: Tensor, z_non: Tensor) -> Tensor:
+        """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
         return self.synthesise(self.styles(w), z_non)
-
-
-class Codes(NamedTuple):
-    """What the encoder reads from an image."""
-
-    z_id: Tensor  # identity code [B,id_dim]
-    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
 
 
 class FICGAN(nn.Module):
@@ -306,22 +298,10 @@ class FICGAN(nn.Module):
         self.generator = Generator(config)
         self.num_layers, self.resolution = self.generator.num_layers, config.resolution
 
-    def encode(self, x: Tensor) -> Codes:
-        """Identity and spatial codes of images [B,3,R,R] in [−1, 1]."""
-        return Codes(*self.encoder(x))
-
-    def map(self, z_id: Tensor) -> Tensor:
-        """Intermediate latent w [B,w_dim] of identity codes [B,id_dim]."""
-        return self.mapping(z_id)
-
-    def generate(self, w: Tensor, z_non: Tensor) -> Tensor:
-        """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
-        return self.generator(w, z_non)
-
     def forward(self, x: Tensor) -> Tensor:
         """Reconstruction G(E(x)) of images [B,3,R,R]."""
-        codes = self.encode(x)
-        return self.generate(self.map(codes.z_id), codes.z_non)
+        codes = self.encoder(x)
+        return self.generator(self.mapping(codes.z_id), codes.z_non)
 
 
 def minibatch_std(x: Tensor, group: int) -> Tensor:

@@ -124,14 +124,6 @@ class FrameFICGAN(nn.Module):
         learned = self.encoder(textures)
         return torch.cat([code.to(learned.dtype), learned], 1)
 
-    def map(self, z_id: Tensor) -> Tensor:
-        """Intermediate latent w [B,w_dim] of identity codes."""
-        return self.mapping(z_id)
-
-    def generate(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
-        """What is added to the linear model; see `FrameGenerator.forward`."""
-        return self.generator(w, moment, linear)
-
 
 # What a texture has above its mean over 5×5 pixels, and lent detail, are multiplied by for the detail network.
 SHOWN = 8.0

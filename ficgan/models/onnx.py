@@ -18,7 +18,6 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from ficgan import __version__
-from ficgan.models.ficgan import Conv2d, DownBlock, Linear, StyleLayer
 from ficgan.models.frame import CONDITIONS, LOOK, SHOWN, DetailNetwork, FrameFICGAN
 
 OPSET, IR_VERSION = 20, 9  # the newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)
@@ -100,7 +99,6 @@ class Graph:
 
     def conv(self, layer: Any, x: Given, order: Sequence[int] | None = None) -> Value:
         """`Conv2d`, every gain in weight and bias; `order` says which channel of the module each channel of `x` is."""
-        assert isinstance(layer, Conv2d)
         if layer.down:
             # `ops.downsample2d`: a depthwise convolution.
             channels, kernel = layer.weight.shape[1], torch.outer(layer.taps, layer.taps)
@@ -114,15 +112,10 @@ class Graph:
         return self.lrelu(y) if layer.activation == "lrelu" else y
 
     def linear(self, layer: Any, x: Given) -> Value:
-        assert isinstance(layer, Linear)
         gain = SQRT_2 if layer.activation == "lrelu" else 1.0
         weight = layer.weight.double() * (layer.weight_gain * gain)
         y = self.node("Gemm", x, weight, layer.bias.double() * (layer.bias_gain * gain), transB=1)
         return self.lrelu(y) if layer.activation == "lrelu" else y
-
-    def down_block(self, block: Any, x: Value) -> Value:
-        assert isinstance(block, DownBlock)
-        return self.conv(block.conv1, self.conv(block.conv0, x)) + self.conv(block.skip, x)
 
     def lrelu(self, x: Value) -> Value:
         return self.node("LeakyRelu", x, alpha=LEAK)
@@ -143,25 +136,21 @@ class Graph:
 
     def style_layer(self, layer: Any, number: int, x: Value, side: int) -> Value:
         """A `StyleLayer`, whose style comes from layer `number` of "w" and from "moment"."""
-        assert isinstance(layer, StyleLayer)
         w = self.node("Gather", "w", np.array(number, np.int64), axis=1)
         style = self.linear(layer.affine, self.node("Concat", w, "moment", axis=1))
         weight = layer.weight.detach().double() * layer.weight_gain
-        y = (self._adain if layer.modulation == "adain" else self._demodulate)(layer, weight, style, x)
+        if layer.modulation == "adain":
+            y = self.lrelu(self.node("Conv", x, weight * SQRT_2, layer.bias.double() * SQRT_2, pads=[1] * 4))
+            ones, zeros = torch.ones(len(weight)), torch.zeros(len(weight))
+            scale, shift = map(self.plane, self.split(style, 2))
+            y = self.node("InstanceNormalization", y, ones, zeros, epsilon=1e-5) * scale + shift
+        else:
+            # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is of.
+            total = self.node("MatMul", style * style, weight.square().sum((2, 3)).t() / 2) + 0.5e-8
+            norm = self.node("Reciprocal", self.node("Sqrt", total))
+            y = self.node("Conv", x * self.plane(style), weight, pads=[1] * 4) * self.plane(norm)
+            y = self.lrelu(y + layer.bias.double()[:, None, None] * SQRT_2)
         return self.upsample(y, side) if layer.up else y
-
-    def _adain(self, layer: StyleLayer, weight: Tensor, style: Value, x: Value) -> Value:
-        y = self.lrelu(self.node("Conv", x, weight * SQRT_2, layer.bias.double() * SQRT_2, pads=[1] * 4))
-        ones, zeros = torch.ones(len(weight)), torch.zeros(len(weight))
-        scale, shift = map(self.plane, self.split(style, 2))
-        return self.node("InstanceNormalization", y, ones, zeros, epsilon=1e-5) * scale + shift
-
-    def _demodulate(self, layer: StyleLayer, weight: Tensor, style: Value, x: Value) -> Value:
-        # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is taken of.
-        total = self.node("MatMul", style * style, weight.square().sum((2, 3)).t() / 2) + 0.5e-8
-        norm = self.node("Reciprocal", self.node("Sqrt", total))
-        y = self.node("Conv", x * self.plane(style), weight, pads=[1] * 4) * self.plane(norm)
-        return self.lrelu(y + layer.bias.double()[:, None, None] * SQRT_2)
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -178,10 +167,15 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     folded = g.node("SpaceToDepth", "texture", blocksize=2)
     x = g.conv(encoder.stem, folded, order=[c * 4 + p for p in range(4) for c in range(3)])
     for block in encoder.trunk:
-        x = g.down_block(block, x)
+        x = g.conv(block.conv1, g.conv(block.conv0, x)) + g.conv(block.skip, x)
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x))
     learned = g.linear(encoder.identity_head, g.node("Flatten", pooled))
-    learned = learned + g.linear(encoder.reader, _even_look(g, config.resolution))
+    pool = [config.resolution // LOOK] * 2  # `even_look`
+    small = g.node("AveragePool", "texture", kernel_shape=pool, strides=pool)
+    flat = g.node("Flatten", g.node("Transpose", small, perm=[0, 2, 3, 1]))
+    apart = flat - g.mean(flat)
+    look = apart / g.node("Max", g.node("Sqrt", g.mean(apart * apart)), 2 / 255)
+    learned = learned + g.linear(encoder.reader, look)
     z_id = g.node("Concat", "code", learned, axis=1)
     w = z_id / g.node("Sqrt", g.mean(z_id * z_id) + 1e-8)
     for layer in model.mapping.layers:
@@ -240,15 +234,6 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     g.node("Identity", g.conv(model.end, g.conv(model.fine, x)), name="detail")
     inputs = {"texture": [3, 2 * side, 2 * side], "condition": [CONDITIONS], "lent": [1, 4 * side, 4 * side]}
     return g.model(inputs, {"detail": [4, 2 * side, 2 * side]})
-
-
-def _even_look(g: Graph, side: int) -> Value:
-    """`even_look` of "texture", [B,3,side,side]."""
-    pool = [side // LOOK] * 2
-    small = g.node("AveragePool", "texture", kernel_shape=pool, strides=pool)
-    flat = g.node("Flatten", g.node("Transpose", small, perm=[0, 2, 3, 1]))
-    apart = flat - g.mean(flat)
-    return apart / g.node("Max", g.node("Sqrt", g.mean(apart * apart)), 2 / 255)
 
 
 def in_bytes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -14,26 +14,15 @@ from ficgan.pointcloud.cloud import (
     farthest_point_sample,
     merged,
     read_cloud,
-    without_duplicates,
     without_outliers,
     write_cloud,
 )
 from ficgan.pointcloud.face import FaceLandmarks
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
 from ficgan.pointcloud.geometry import project
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer, Merge2Faces
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Merge2Faces
 
-__all__ = [
-    "CLOUD_ANONYMIZERS",
-    "STRENGTHS",
-    "Cloud",
-    "CloudAnonymizer",
-    "anonymise_scan",
-    "merged",
-    "project",
-    "read_cloud",
-    "write_cloud",
-]
+__all__ = ["CLOUD_ANONYMIZERS", "Cloud", "CloudAnonymizer", "anonymise_scan", "project", "read_cloud", "write_cloud"]
 
 Rest = Literal["head", "keep", "drop"]
 
@@ -52,8 +41,6 @@ def segmented(cloud: Cloud) -> tuple[Cloud, Cloud]:
     """A face in the canonical frame: within the box, what is inside the sphere and what is not, which may be empty."""
     boxed = ((cloud.points >= BOX[:, 0]) & (cloud.points <= BOX[:, 1])).all(axis=1)
     near = np.linalg.norm(cloud.points, axis=1) <= RADIUS
-    if not (boxed & near).any():
-        raise InputError(f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip")
     return cloud.take(boxed & near), cloud.take(boxed & ~near)
 
 
@@ -64,7 +51,6 @@ class PreparedFace:
     inner: Cloud  # the part that is anonymised
     outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
     counts: dict[str, int]  # points after each stage: scan, box, inner, first sampling, outliers, last sampling
-    duplicates: int = 0  # points of the scan that lay exactly on others and were left out before all else
 
 
 def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
@@ -74,9 +60,7 @@ def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
     """
     if points < FEWEST:
         raise UsageError(f"a face of {points} points was asked for; give at least {FEWEST}")
-    cloud, duplicates = without_duplicates(placed.cloud)
-    duplicates += placed.duplicates
-    inner, outer = segmented(cloud)
+    inner, outer = segmented(placed.cloud)
     inner.need(FEWEST, "a face within its sphere")
     first = _sampled(inner, max(FIRST, points))
     while len(kept := without_outliers(first)) < points and len(first) < len(inner):
@@ -84,14 +68,14 @@ def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
     kept.need(FEWEST, "a face without its outliers")
     last = _sampled(kept, points)
     counts = {
-        "scan": len(cloud) + duplicates,
+        "scan": len(placed.cloud) + placed.duplicates,
         "box": len(inner) + len(outer),
         "inner": len(inner),
         "first sampling": len(first),
         "outliers": len(kept),
         "last sampling": len(last),
     }
-    return PreparedFace(last, outer, counts, duplicates)
+    return PreparedFace(last, outer, counts)
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
@@ -128,8 +112,6 @@ def anonymise_scan(
         )
     prepared = prepare(placed, points)
     inner = method(prepared.inner, name=name)
-    if not len(inner):
-        raise InputError(f"{method.name} left no point of the face; use a lower strength")
     moved = 1e3 * closest(prepared.inner.points, inner.points)[0]
     if moved.max() < UNCHANGED:
         raise InputError(f"{method.name} left every point of the face where it was; use a higher strength")
@@ -141,11 +123,11 @@ def anonymise_scan(
     warnings = list(placed.doubts)
     if median < HARDLY:
         warnings.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")
-    if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
-        warnings.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
+    if placed.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
+        warnings.append(f"{placed.duplicates:,} points lay exactly on others and were left out")
     if (count := len(prepared.inner)) < points:
         warnings.append(f"the face has {count} points where {points} were wanted: a strength does more than it would")
-    counts = {"duplicates": prepared.duplicates, "wanted": points, "anonymised": len(inner), "written": len(whole)}
+    counts = {"duplicates": placed.duplicates, "wanted": points, "anonymised": len(inner), "written": len(whole)}
     record = {
         "points": {**prepared.counts, **counts},
         "frame": placed.how,
@@ -155,7 +137,7 @@ def anonymise_scan(
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
-        "reversible_by": method.traits.reversible_by or None,
+        "reversible_by": method.reversible_by or None,
         "warnings": [*warnings, *cautions(method)],
     }
     if isinstance(method, Merge2Faces):
@@ -167,8 +149,8 @@ def anonymise_scan(
 def cautions(method: CloudAnonymizer) -> list[str]:
     """Sentences about what holds of every result of a method."""
     found = []
-    if method.traits.reversible_by:
-        found.append(f"{method.name} can be undone by {method.traits.reversible_by}")
+    if method.reversible_by:
+        found.append(f"{method.name} can be undone by {method.reversible_by}")
     if isinstance(method, Merge2Faces) and method.weight > NEARLY_TARGET:
         found.append(
             "the result is nearly the target's own face: it shows who that is, and with it weaker results can be "

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
@@ -59,6 +60,17 @@ class Cloud:
     def __len__(self) -> int:
         return len(self.points)
 
+    @property
+    def columns(self) -> Floats:
+        """Coordinates and, where they are known, colours: [N,3] or [N,6], of which means can be taken."""
+        return self.points if self.colors is None else np.hstack([self.points, self.colors])
+
+    @classmethod
+    def of_columns(cls, columns: Floats) -> Cloud:
+        """Of `columns`; colours are rounded to the nearest of 0…255, halves up."""
+        colors = np.floor(columns[:, 3:] + 0.5).clip(0, 255).astype(np.uint8)
+        return cls(columns[:, :3], colors if columns.shape[1] > 3 else None)
+
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Cloud:
         """The points at `rows` (indices or a mask) in that order, with their colours."""
         return Cloud(self.points[rows], None if self.colors is None else self.colors[rows])
@@ -66,10 +78,6 @@ class Cloud:
     def moved(self, transform: NDArray[np.floating]) -> Cloud:
         """The cloud after a rigid motion [4,4]."""
         return replace(self, points=moved(self.points, transform))
-
-    def with_points(self, points: Points, colors: Colors | None = None) -> Cloud:
-        """As many other points in the same order; colours None: unchanged."""
-        return Cloud(points, self.colors if colors is None else colors)
 
     def need(self, count: int, what: str) -> None:
         """Raise an InputError where the cloud has fewer points than `what` needs."""
@@ -96,11 +104,6 @@ def rigid(rotation: Floats, shift: Floats) -> Floats:
     return matrix
 
 
-def rounded_colors(levels: NDArray[np.floating]) -> Colors:
-    """Levels 0…255 to the nearest uint8, halves up."""
-    return np.floor(levels + 0.5).clip(0, 255).astype(np.uint8)
-
-
 # -- neighbours -------------------------------------------------------------------------------------------------------
 
 
@@ -110,14 +113,12 @@ def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
 
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
-    """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
-    values = np.asarray(values, np.float64)
-    columns = values.reshape(len(values), -1)
-    mean = np.empty_like(columns)
+    """For each point [N,3], the mean of `values` [N,C] over its k nearest points, of which it is one."""
+    mean = np.empty(values.shape)
     for part, _, rows in _neighbourhoods(points, k):
         starts = np.arange(0, rows.size + 1, k)
-        mean[part] = csr_array((np.ones(rows.size), rows.ravel(), starts), shape=(len(part), len(points))) @ columns / k
-    return mean.reshape(values.shape)
+        mean[part] = csr_array((np.ones(rows.size), rows.ravel(), starts), shape=(len(part), len(points))) @ values / k
+    return mean
 
 
 def _neighbourhoods(points: Points, k: int) -> Iterator[tuple[Rows, Floats, Rows]]:
@@ -152,7 +153,6 @@ def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
 
 def without_outliers(cloud: Cloud) -> Cloud:
     """The cloud without outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
-    cloud.need(OUTLIER_NEIGHBOURS, "the removal of outliers")
     mean = np.empty(len(cloud))
     for part, distances, _ in _neighbourhoods(cloud.points, OUTLIER_NEIGHBOURS):
         mean[part] = distances.mean(axis=1)
@@ -184,13 +184,34 @@ def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
     return (cloud.take(first) if len(first) < len(cloud) else cloud), len(cloud) - len(first)
 
 
-def thinned(points: Floats, cell: float) -> Floats:
-    """The mean of the points in each occupied cube of side `cell` (metres), in the order of the cubes."""
-    cubes = np.floor((points - points.min(axis=0, initial=np.inf)) / cell).astype(np.int64)
-    size = cubes.max(axis=0, initial=0) + 1
-    keys = (cubes[:, 0] * size[1] + cubes[:, 1]) * size[2] + cubes[:, 2]
-    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    return np.column_stack([np.bincount(group, axis, len(count)) for axis in points.T]) / count[:, None]
+def voxels(columns: Floats, side: float, origin: Floats) -> tuple[Floats, Floats]:
+    """Of columns [N,C], of which three are the points, the mean [V,C] in each occupied cube of a side, metres.
+
+    Returns the cubes, too: how many sides [V,3] they lie from the origin, which is below all points.
+    """
+    cells = np.floor((columns[:, :3] - origin) / side)
+    extent = cells.max(axis=0) + 1
+    if extent.prod() >= 2.0**62:
+        raise InputError(f"the cloud is too wide for voxels of {side} m; give its coordinates in metres")
+    shape = tuple(extent.astype(int).tolist())
+    numbers = np.ravel_multi_index(tuple(cells.astype(int).T), shape)
+    numbers, group, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    means = np.column_stack([np.bincount(group, values) for values in columns.T]) / count[:, None]
+    return np.column_stack(np.unravel_index(numbers, shape)).astype(float), means
+
+
+def blurred(depth: Floats, blur: float, least: float = 0.01) -> Floats:
+    """A map [Y,Z], NaN where nothing is known, smoothed over `blur` cells; NaN where less than `least` is known."""
+    known = np.isfinite(depth)
+    weight = gaussian_filter(known.astype(float), blur)
+    return np.where(weight > least, gaussian_filter(np.nan_to_num(depth), blur) / np.maximum(weight, 1e-9), np.nan)
+
+
+def relief(cells: Rows, depths: Floats, shape: tuple[int, int], blur: float, least: float = 0.01) -> Floats:
+    """The means of depths [N] that lie in cells [N,2] of a map, `blurred`."""
+    flat = np.ravel_multi_index(tuple(cells.T), shape)
+    count, total = (np.bincount(flat, of, shape[0] * shape[1]).reshape(shape) for of in (None, depths))
+    return blurred(np.where(count > 0, total / np.maximum(count, 1), np.nan), blur, least)
 
 
 def sample_surface(
@@ -224,9 +245,7 @@ LOSS = 1e-7
 def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str] | None = None) -> Cloud:
     """The points of a file of one of `READERS`, or the vertices of a mesh, in metres and in the file's own order.
 
-    Args:
-        unit: of its coordinates, one of `UNITS`.
-        notes: takes a sentence for each thing that could not be kept.
+    `unit` is that of the file, one of `UNITS`; `notes` takes a sentence for each thing that could not be kept.
 
     Raises:
         InputError: the file is missing, damaged, too large, or of a size in which no face can be.
@@ -241,20 +260,19 @@ def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str
         if not 0 < path.stat().st_size <= MAX_BYTES:
             raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
         points, colors = READERS[path.suffix.lower()](path.read_bytes(), path, notes)
-        _need_count(len(points))
         known: NDArray[np.bool_] = np.asarray(~np.isnan(points.astype(np.float64)).any(axis=1))
         _need_count(int(known.sum()))
         if not known.all():
             notes.append(f"{(~known).sum():,} of {len(known):,} points have no coordinates (NaN) and were left out")
         metres = points[known].astype(np.float64) * UNITS[unit]
         cloud = Cloud(metres, None if colors is None else _eight_bit(colors[known]))
+        check_size(cloud, unit)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    check_size(cloud, str(path), unit)
     return cloud
 
 
-def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
+def check_size(cloud: Cloud, unit: str = "m") -> None:
     """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %."""
     low, high = np.percentile(cloud.points, [1, 99], axis=0) if len(cloud) else np.zeros((2, 3))
     extent = float((high - low).max())
@@ -262,17 +280,13 @@ def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
         return
     fits = [name for name in UNITS if HEAD[0] <= extent * UNITS[name] / UNITS[unit] <= HEAD[1]]
     advice = f"give --unit {fits[0]}" if fits else "bring its coordinates to metres"
-    begin = f"{where}: the cloud" if where else "the cloud"
-    raise InputError(f"{begin} is {extent:.3g} m across, read in {unit}; a face is some 0.2 m: {advice}")
+    raise InputError(f"the cloud is {extent:.3g} m across, read in {unit}; a face is some 0.2 m: {advice}")
 
 
 def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", overwrite: bool = False) -> None:
-    """Write points and colours of a cloud as PLY, whole or not at all; the folder must exist.
+    """Write points (metres) and colours as PLY, whole or not at all, in a `unit`; the folder must exist.
 
-    Args:
-        cloud: in metres. Coordinates are single precision where that moves no point by more than .0001 mm.
-        unit: of the coordinates in the file.
-        overwrite: replace a file.
+    Coordinates are single precision where that moves no point by more than .0001 mm.
     """
     path = Path(path)
     _need_unit(unit)
@@ -284,15 +298,12 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
     kind, name_of_kind = ("<f4", "float") if lost <= LOSS else ("<f8", "double")
-    columns = {"points": points.astype(kind)} | ({} if cloud.colors is None else {"colors": cloud.colors})
-    rows = np.empty(len(points), [(name, column.dtype, (3,)) for name, column in columns.items()])
-    for name, column in columns.items():
-        rows[name] = column
+    rows = [points.astype(kind).view(np.uint8), *([] if cloud.colors is None else [cloud.colors])]
     lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
     lines += [f"property {name_of_kind} {axis}" for axis in "xyz"]
     lines += [f"property uchar {name}" for name in ("red", "green", "blue") if cloud.colors is not None]
     with atomic_write(path, overwrite=overwrite) as file:
-        file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
+        file.write("\n".join([*lines, "end_header", ""]).encode() + np.hstack(rows).tobytes())
 
 
 def _need_unit(unit: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator
-from scipy.ndimage import gaussian_filter, map_coordinates
+from scipy.ndimage import map_coordinates
+from scipy.spatial.distance import pdist
 
 from ficgan import pretrained
 from ficgan.anonymizers.base import generator
@@ -17,23 +18,15 @@ from ficgan.errors import InputError
 from ficgan.frame import HI, LO, NUMBERS, Pose, Readings
 from ficgan.frame.appearance import AppearanceModel, Moment
 from ficgan.frame.file import load_appearance
-from ficgan.pointcloud.cloud import Cloud, Points, closest, moved, sample_surface
+from ficgan.pointcloud.cloud import Cloud, Points, blurred, closest, moved, rigid, sample_surface
 
 # What follows a cloud's name, without its suffix, in the name of the file of its landmarks.
 LANDMARK_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt")
 FARTHEST = 0.01  # metres from the cloud beyond which a landmark is not on it
 _UNITS = (1.0, 0.001)  # metres and millimetres
 _EYES_APART = (0.03, 0.2)  # metres between the outer points of the eyes that a face may have
-# Usual metres between two of the five: eyes on the viewer's left and right, nose tip, corners of the mouth likewise.
-_DISTANCES = np.array(
-    [
-        [0.0, 0.064, 0.055, 0.067, 0.090],
-        [0.064, 0.0, 0.055, 0.090, 0.067],
-        [0.055, 0.055, 0.0, 0.048, 0.048],
-        [0.067, 0.090, 0.048, 0.0, 0.050],
-        [0.090, 0.067, 0.048, 0.050, 0.0],
-    ]
-)
+# Usual metres between every two of the five, in the order of SciPy's `pdist`.
+_DISTANCES = np.array([0.064, 0.055, 0.067, 0.090, 0.055, 0.090, 0.067, 0.048, 0.048, 0.050])
 _RATIOS = (0.5, 1.6)  # shares of the usual distance that a face may have
 
 # Of the 68 points: outer and inner corners of the eye on the viewer's left, then right; nose tip; corners of the mouth.
@@ -59,8 +52,7 @@ class FaceLandmarks:
     @property
     def size(self) -> float:
         """Of the face, in usual ones: the median over the pairs of the five. Twelve scans have .93 to 1.06."""
-        pairs = np.triu_indices(5, 1)
-        return float(np.median(_distances(self.five)[pairs] / _DISTANCES[pairs]))
+        return float(np.median(pdist(self.five) / _DISTANCES))
 
     @classmethod
     def of_points(cls, points: Points, what: str = "the landmarks") -> FaceLandmarks:
@@ -84,33 +76,26 @@ class FaceLandmarks:
 def read_landmarks(path: Path | str) -> FaceLandmarks:
     """Landmarks of a file: one point a line, coordinates separated by spaces or commas."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        lines = [line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()]
-        points = np.array([list(map(float, fields)) for fields in lines if fields]).reshape(-1, 3)
+        points = np.loadtxt(Path(path).read_text(encoding="utf-8").replace(",", " ").splitlines(), ndmin=2)
     except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
         raise InputError(f"{path}: the landmarks cannot be read ({error}); give three numbers a line") from None
     return FaceLandmarks.of_points(points, f"{path}: the landmarks")
 
 
-def landmark_file_beside(cloud: Path | str) -> Path | None:
+def landmark_file_beside(cloud: Path) -> Path | None:
     """The first existing file of a cloud's landmarks, by `LANDMARK_ENDINGS`, or None."""
-    cloud = Path(cloud)
     candidates = (cloud.with_name(cloud.stem + ending) for ending in LANDMARK_ENDINGS)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
     """Refuse landmarks of another cloud: distances as in no face, or points too far off."""
-    share = _distances(landmarks.five) / np.where(_DISTANCES > 0, _DISTANCES, 1.0) + np.eye(5)
+    share = pdist(landmarks.five) / _DISTANCES
     away = closest(cloud.points, np.concatenate([landmarks.five, landmarks.right, landmarks.left]))[0]
     if away[:5].max() > FARTHEST or np.median(away) > FARTHEST:
         raise InputError(f"the landmarks lie up to {away.max():.3g} m from the cloud; give those of this cloud")
     if share.min() < _RATIOS[0] or share.max() > _RATIOS[1]:
         raise InputError("the landmarks are as far apart as in no face; check where the points lie, and their order")
-
-
-def _distances(five: Points) -> Points:
-    return np.asarray(np.linalg.norm(five[:, None] - five, axis=2), np.float64)
 
 
 def landmark_frame(landmarks: FaceLandmarks) -> Points:
@@ -130,13 +115,12 @@ def landmark_frame(landmarks: FaceLandmarks) -> Points:
     rotation = np.stack([x, np.cross(z, x), z])
     if rotation[0] @ (five[2] - five[[0, 1, 3, 4]].mean(axis=0)) <= 0:
         raise InputError("the landmarks' nose tip lies behind eyes and mouth: left and right may be exchanged")
-    frame = np.eye(4)
-    frame[:3, :3], frame[:3, 3] = rotation, -rotation @ five[2]
-    return frame
+    return rigid(rotation, -rotation @ five[2])
 
 
 # -- the mean face, and made heads ------------------------------------------------------------------------------------
 
+NEUTRAL = np.zeros(0)  # the mean in everything
 METRES = 0.00137  # in one unit of the model's frame, so that the mean face's eyes are 62 mm apart
 # Numbers of expression of a smile, standard deviations.
 _SMILE = {"mouth width": 2.0, "mouth corners": 2.0, "lids": -0.5}
@@ -159,10 +143,7 @@ class MadeHead:
 def made_head(seed: int = 0, *, smiling: bool = False, points: int = 45_000, scan: int = 0) -> MadeHead:
     """A head of nobody, its nose tip at the origin: the mean face, moved along the model's shapes, on a plain skull.
 
-    Args:
-        seed: who it is.
-        points: of the cloud, at least 100.
-        scan: seed of the sampling: another one gives other points of the same surface.
+    The seed says who it is; another `scan` gives other points, so many, of the same surface.
     """
     draw, model = generator("made head", seed), _model()
     code = (_SPREAD * draw.standard_normal((1, model.code_size))).astype(np.float32)
@@ -177,20 +158,16 @@ def made_head(seed: int = 0, *, smiling: bool = False, points: int = 45_000, sca
 
 
 def face_mesh(
-    identity: NDArray[np.floating] | None = None, numbers: NDArray[np.floating] | None = None
+    identity: NDArray[np.floating] = NEUTRAL, numbers: NDArray[np.floating] = NEUTRAL
 ) -> tuple[Points, Points]:
-    """The model's mean face [468,3] and its five landmarks [5,3], metres, in the canonical frame.
+    """A face of the model [468,3] and its five landmarks [5,3], metres, in the canonical frame.
 
-    Args:
-        identity: coefficients [I] of the shape, standard deviations; None: 0.
-        numbers: of expression [6], standard deviations; None: 0.
+    Its coefficients of shape and numbers of expression are standard deviations; those that are not given are 0.
     """
     shape = _model().shape
     mesh = shape.mean.astype(np.float64)
-    if identity is not None:
-        mesh = mesh + np.tensordot(identity.astype(np.float64), shape.basis, 1)
-    if numbers is not None:
-        mesh = mesh + np.tensordot(numbers.astype(np.float64), shape.moves[1 : 1 + len(NUMBERS)], 1)
+    for values, ways in ((identity, shape.basis), (numbers, shape.moves[1:])):
+        mesh = mesh + np.tensordot(np.asarray(values, np.float64), ways[: len(values)], 1)
     mesh = mesh * METRES * [1.0, -1.0, -1.0]
     five = np.stack([mesh[[33, 133]].mean(0), mesh[[362, 263]].mean(0), mesh[4], mesh[61], mesh[291]])
     frame = landmark_frame(FaceLandmarks.of_points(five))
@@ -211,9 +188,8 @@ def _surface(face: Points) -> tuple[Points, NDArray[np.intp]]:
     at = np.concatenate([shown[:, 1:], rim])
     grid = np.stack(np.meshgrid(*(np.arange(-h, h, _STEP) for h in half), indexing="ij"), -1) + middle
     depth = LinearNDInterpolator(at, np.concatenate([shown[:, 0], np.full(len(rim), back)]))(grid)
-    weight = gaussian_filter(np.isfinite(depth).astype(float), _SOFT)
-    soft = gaussian_filter(np.nan_to_num(depth), _SOFT) / np.maximum(weight, 1e-9)
-    nodes = np.concatenate([np.where(np.isfinite(depth), soft, np.nan)[..., None], grid], axis=2)
+    soft = np.where(np.isfinite(depth), blurred(depth, _SOFT), np.nan)
+    nodes = np.concatenate([soft[..., None], grid], axis=2)
     row = np.arange(depth.size).reshape(depth.shape)
     a, b, c, d = (part.ravel() for part in (row[:-1, :-1], row[:-1, 1:], row[1:, :-1], row[1:, 1:]))
     triangles = np.concatenate([np.stack([a, c, b], axis=1), np.stack([b, c, d], axis=1)])

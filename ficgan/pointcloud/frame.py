@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator
-from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array, csr_array, eye_array
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
@@ -144,16 +143,16 @@ def find_face(points: Points, sizes: Sequence[float] = SIZES) -> FoundCloudFace:
     """The most face-like place of a cloud [N,3]; InputError where nothing protrudes."""
     centre = np.median(points, axis=0)
     centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
-    best: FoundCloudFace | None = None
+    best = FoundCloudFace(np.eye(4), -1.0)
     for size in sizes:
         for pose in _poses(centred / size):
             found = _finished(centred / size, pose, _FINE)
-            if best is None or found.likeness > best.likeness:
+            if found.likeness > best.likeness:
                 turn, shift = found.transform[:3, :3], found.transform[:3, 3]
                 best = FoundCloudFace(rigid(turn, size * shift - turn @ centre), found.likeness)
-        if best is not None and best.likeness >= SURE:
+        if best.likeness >= SURE:
             break
-    if best is None:
+    if best.likeness < 0:
         raise InputError("no point of the cloud protrudes as a nose does; give --landmarks")
     return best
 
@@ -180,7 +179,7 @@ def face_size(placed: Points) -> float:
 
 
 def _thinned(points: Points, cell: float) -> Points:
-    while len(found := clouds.thinned(points, cell)) > _MOST:
+    while len(found := clouds.voxels(points, cell, points.min(axis=0))[1]) > _MOST:
         cell *= 1.5
     return found
 
@@ -194,11 +193,10 @@ def _poses(points: Points) -> list[Floats]:
     for tip, outward in _peaks(coarse):
         near = coarse[np.linalg.norm(coarse - tip, axis=1) < _REACH + _PEAK]
         proposals += [(support, pose, near) for support, pose in _rolled(near, tip, outward)]
-    proposals.sort(key=lambda proposal: -proposal[0])
-    fits = [(_fitted(near, pose), near) for _, pose, near in proposals[:_FITTED]]
-    fits.sort(key=lambda fit: -_agreement(fit[1], fit[0]))
+    best = sorted(proposals, key=lambda proposal: -proposal[0])[:_FITTED]
+    fits = [(_fitted(near, pose), near) for _, pose, near in best]
     kept: list[Floats] = []
-    for pose, _ in fits:
+    for pose, _ in sorted(fits, key=lambda fit: -_agreement(fit[1], fit[0])):
         if len(kept) < _POSES_KEPT and not any(_same(pose, other) for other in kept):
             kept.append(pose)
     return kept
@@ -243,7 +241,7 @@ def _rolled(sample: Points, tip: Floats, outward: Floats) -> list[tuple[float, F
     facing = np.stack([outward, up, np.cross(outward, up)])
     rotations = np.stack([(nod * rolls).as_matrix() for nod in nods]) @ facing
     placed = near @ rotations.swapaxes(-1, -2)
-    depth, _, known = mean_relief().at(placed)
+    depth, _, known = _relief(placed)
     support = _weights(np.where(known, placed[..., 0] - depth, np.nan), _BOUNDS[1]).sum(axis=-1)
     nod, best = support.argmax(axis=0), support.max(axis=0)
     summits = np.flatnonzero((best >= np.roll(best, 1)) & (best > np.roll(best, -1)))
@@ -273,7 +271,7 @@ def _fitted(sample: Points, pose: Floats) -> Floats:
     for bound in _BOUNDS:
         for _ in range(_STEPS):
             placed = _within_reach(sample, pose)
-            depth, slopes, known = mean_relief().at(placed)
+            depth, slopes, known = _relief(placed)
             gradient = np.column_stack([np.ones(len(placed)), *(-slopes)])[known]
             length = np.linalg.norm(gradient, axis=1)
             distance = (placed[:, 0] - depth)[known] / length
@@ -290,7 +288,7 @@ def _fitted(sample: Points, pose: Floats) -> Floats:
 
 def _agreement(sample: Points, pose: Floats) -> float:
     placed = _within_reach(sample, pose)
-    depth, slopes, known = mean_relief().at(placed)
+    depth, slopes, known = _relief(placed)
     distance = np.where(known, (placed[:, 0] - depth) / np.sqrt(1 + (slopes**2).sum(axis=0)), np.nan)
     near = np.abs(distance) < _BOUNDS[1]
     if near.sum() < _FEW:
@@ -330,7 +328,7 @@ def _tip_at_origin(points: Points, pose: Floats) -> Floats:
         near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
         if not len(near):
             break
-        tip = near[clouds.mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
+        tip = near[clouds.mean_of_neighbours(near, near[:, :1], min(8, len(near))).argmax()]
         pose = rigid(np.eye(3), -np.array([tip[0], tip[1], 0.0])) @ pose
     return pose
 
@@ -347,31 +345,35 @@ def _weights(distance: Floats, scale: float) -> Floats:
 # Stage 3: score.
 
 
-@dataclass(frozen=True)
-class Relief:
-    """x over a grid of (y, z), NaN where there is no face."""
+class MeanRelief(NamedTuple):
+    """The embedded model's mean face as x over a grid of (y, z), metres, NaN where there is no face."""
 
-    depth: Floats  # [Y,Z], metres
+    depth: Floats  # [Y,Z]
     slopes: Floats  # [2,Y,Z], along y and z
-
-    def at(self, points: Floats) -> tuple[Floats, Floats, Mask]:
-        """For points [...,3]: depth [...], slopes [2,...], and whether the relief is known there."""
-        place = (points[..., 1:] - _LOW) / _CELL
-        top = np.array(_SHAPE) - 1
-        cells = np.clip(np.rint(place), 0, top).astype(np.intp)
-        row, column = cells[..., 0], cells[..., 1]
-        known = ((place >= 0) & (place <= top)).all(axis=-1) & np.isfinite(self.depth[row, column])
-        offset = (place - cells) * _CELL
-        slopes = self.slopes[:, row, column]
-        return self.depth[row, column] + slopes[0] * offset[..., 0] + slopes[1] * offset[..., 1], slopes, known
+    smooth: Floats  # [Y,Z], the depth smoothed over `_BLUR`
+    weight: Floats  # [Y,Z], of each cell in the likeness
 
 
 @lru_cache(maxsize=1)
-def mean_relief() -> Relief:
-    """The relief of the embedded model's mean face."""
-    depth = _smoothed(_mean_depth(), 0.7)
+def _mean_face() -> MeanRelief:
+    face, places = face_mesh()[0], _places(np.ones(_SHAPE, bool))
+    x = np.asarray(LinearNDInterpolator(face[:, 1:], face[:, 0])(places).reshape(_SHAPE), np.float64)
+    depth, smooth = clouds.blurred(x, 0.7), clouds.blurred(x, _BLUR)
     slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
-    return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
+    weight = np.exp(-(((places - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
+    depth = np.where(np.isfinite(slopes).all(axis=0), depth, np.nan)
+    return MeanRelief(depth, np.nan_to_num(slopes), smooth, np.where(np.isfinite(smooth), weight, 0.0))
+
+
+def _relief(points: Floats) -> tuple[Floats, Floats, Mask]:
+    """For points [...,3]: depth [...] and slopes [2,...] of the mean face, and whether they are known there."""
+    place, top, mean = (points[..., 1:] - _LOW) / _CELL, np.array(_SHAPE) - 1, _mean_face()
+    cells = np.clip(np.rint(place), 0, top).astype(np.intp)
+    row, column = cells[..., 0], cells[..., 1]
+    depth, slopes = mean.depth[row, column], mean.slopes[:, row, column]
+    known = ((place >= 0) & (place <= top)).all(axis=-1) & np.isfinite(depth)
+    offset = (place - cells) * _CELL
+    return depth + slopes[0] * offset[..., 0] + slopes[1] * offset[..., 1], slopes, known
 
 
 def face_likeness(placed: Floats) -> float:
@@ -381,13 +383,11 @@ def face_likeness(placed: Floats) -> float:
     the part of these with points on it; the correlation with the mirror image; and the fourth root of the ratio of
     sizes.
     """
-    depth, _, known = mean_relief().at(placed)
+    depth, _, known = _relief(placed)
     near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
     skin = placed[near]
-    cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
-    count, total = (np.bincount(cells, of, _SHAPE[0] * _SHAPE[1]).reshape(_SHAPE) for of in (None, skin[:, 0]))
-    relief = _smoothed(np.where(count > 0, total / np.maximum(count, 1), np.nan), _BLUR)
-    face, weight = _compared()
+    relief = clouds.relief(np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int), skin[:, 0], _SHAPE, _BLUR)
+    _, _, face, weight = _mean_face()
     on = np.isfinite(relief) & (weight > 0.02)
     if on.sum() < _FEWEST_CELLS:
         return 0.0
@@ -399,28 +399,6 @@ def face_likeness(placed: Floats) -> float:
     small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(mean))))
     covered = weight[on].sum() / weight[weight > 0.02].sum()
     return float(max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25)
-
-
-@lru_cache(maxsize=1)
-def _mean_depth() -> Floats:
-    """x [Y,Z] of the mean face, NaN outside it."""
-    face = face_mesh()[0]
-    places = _places(np.ones(_SHAPE, bool))
-    return np.asarray(LinearNDInterpolator(face[:, 1:], face[:, 0])(places).reshape(_SHAPE), np.float64)
-
-
-@lru_cache(maxsize=1)
-def _compared() -> tuple[Floats, Floats]:
-    face = _smoothed(_mean_depth(), _BLUR)
-    weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
-    return face, np.where(np.isfinite(face), weight, 0.0)
-
-
-def _smoothed(depth: Floats, blur: float) -> Floats:
-    known = np.isfinite(depth)
-    weight = gaussian_filter(known.astype(float), blur)
-    depth = gaussian_filter(np.where(known, depth, 0.0), blur) / np.maximum(weight, 1e-9)
-    return np.where(weight > 0.01, depth, np.nan)
 
 
 def _places(cells: Mask) -> Floats:

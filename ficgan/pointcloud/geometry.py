@@ -11,12 +11,11 @@ from typing import Literal
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, relief, rigid
 from ficgan.pointcloud.frame import find_face
 
 # -- registration -----------------------------------------------------------------------------------------------------
@@ -44,8 +43,6 @@ def register(source: Cloud, target: Cloud) -> Registration:
 
     Where ICP alone ends poorly, it starts again from the faces that are found in both.
     """
-    for cloud in (source, target):
-        cloud.need(3, "registration")
     moving, fixed, normals = target.points, source.points, pca_normals(source.points)
     local = icp(moving, fixed, normals, np.eye(4))
     if local.fitness >= POOR:
@@ -94,8 +91,6 @@ def _step(points: Points, planes: Points, normals: Floats) -> Floats:
 
 # -- identity by the shape of the upper face --------------------------------------------------------------------------
 
-Vector = NDArray[np.float32]
-
 UPPER = (-0.02, 0.07)  # lowest and highest y of what expressions move least: nose, eyes and forehead; canonical frame
 HALF = 0.05  # largest |z| of it
 BEHIND = 0.08  # no point with x below −this belongs to it
@@ -103,19 +98,13 @@ _FEWEST = 30  # points of it
 _STEP_WIDTH = 0.0025  # of the grid over it
 _SMOOTH = 0.004  # standard deviation of the weights by which points around a node are averaged, at least
 # y and z of the nodes [rows (upwards), columns (to the person's right), 2].
-_GRID = np.stack(
-    np.meshgrid(
-        np.arange(UPPER[0], UPPER[1] + _STEP_WIDTH / 2, _STEP_WIDTH),
-        np.arange(-HALF, HALF + _STEP_WIDTH / 2, _STEP_WIDTH),
-        indexing="ij",
-    ),
-    axis=2,
-)
+_AXES = [np.arange(low, high + _STEP_WIDTH / 2, _STEP_WIDTH) for low, high in (UPPER, (-HALF, HALF))]
+_GRID = np.stack(np.meshgrid(*_AXES, indexing="ij"), axis=2)
 # What tells people by shape without any training, and how many numbers each is.
 DESCRIPTIONS = {"depth": _GRID.size // 2, "normals": _GRID.size // 2 * 3}
 
 
-def describe(cloud: Cloud) -> dict[str, Vector]:
+def describe(cloud: Cloud) -> dict[str, NDArray[np.float32]]:
     """The relief of the upper face of a cloud in the canonical frame, millimetres, and the normals of the relief.
 
     The normals tell more of noses and brows than of how wide a face is.
@@ -125,10 +114,7 @@ def describe(cloud: Cloud) -> dict[str, Vector]:
     inside = (y >= UPPER[0] - margin) & (y <= UPPER[1] + margin)
     inside &= (np.abs(z) <= HALF + margin) & (x >= -BEHIND - margin)
     if inside.sum() < _FEWEST:
-        raise InputError(
-            f"{int(inside.sum())} of {len(cloud)} points are where nose, eyes and forehead belong, and {_FEWEST} "
-            "are needed; is the cloud in the canonical frame, in metres?"
-        )
+        raise InputError("there are hardly points where nose, eyes and forehead are in the canonical frame")
     near, nodes = cloud.points[inside], _GRID.reshape(-1, 2)
     count = min(24, len(near))
     distances, index = cKDTree(near[:, 1:]).query(nodes, count)
@@ -141,19 +127,6 @@ def describe(cloud: Cloud) -> dict[str, Vector]:
     normals = np.stack([np.ones_like(up), -up, -right])
     normals /= np.linalg.norm(normals, axis=0)
     return {"depth": (1000 * depth).astype(np.float32).ravel(), "normals": normals.astype(np.float32).ravel()}
-
-
-def compare_descriptions(gallery: Vector, probes: Vector) -> Vector:
-    """Scores [P,G], −1…1, of probes [P,D] and a gallery [G,D]: how alike they differ from the gallery's mean face."""
-    middle = gallery.mean(axis=0)
-    if len(gallery) < 2 or not np.abs(gallery - middle).max() > 0:
-        raise InputError(f"a gallery of {len(gallery)} needs two different faces or more to compare with")
-    return _units(probes - middle) @ _units(gallery - middle).T
-
-
-def _units(vectors: Vector) -> Vector:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 # -- pictures: light, chosen by the scores of YuNet, a detector, on twelve scans without colours ----------------------
@@ -177,20 +150,15 @@ def shaded(cloud: Cloud) -> Cloud:
         raise InputError(f"the cloud is {wide:.3g} m wide, too wide to be lit; remove stray points, or check its unit")
     normals = pca_normals(cloud.points, neighbours=NEIGHBOURS)
     light = AMBIENT + (1 - AMBIENT) * np.clip(normals @ LAMP, 0, 1)
-    light = np.minimum(light * np.exp(-CAVITY * np.clip(-_relief(cloud.points) / DEEP, -0.3, 2)), 1)
+    light = np.minimum(light * np.exp(-CAVITY * np.clip(-_in_front(cloud.points) / DEEP, -0.3, 2)), 1)
     return Cloud(cloud.points, np.round(light[:, None] * np.array(SKIN, np.float64)).astype(np.uint8))
 
 
-def _relief(points: Floats) -> Floats:
+def _in_front(points: Floats) -> Floats:
     """[N] metres by which points lie in front of the face smoothed over `REACH`, seen along x."""
-    low = points[:, 1:].min(axis=0) - 3 * REACH
-    rows, columns = np.floor((points[:, 1:] - low) / CELL).astype(np.intp).T
-    shape = (int(rows.max() + 3 * REACH / CELL) + 2, int(columns.max() + 3 * REACH / CELL) + 2)
-    flat = rows * shape[1] + columns
-    count, total = (np.bincount(flat, of, shape[0] * shape[1]).reshape(shape) for of in (None, points[:, 0]))
-    weight = gaussian_filter((count > 0).astype(np.float64), REACH / CELL)
-    smooth = gaussian_filter(total / np.maximum(count, 1), REACH / CELL)
-    return points[:, 0] - smooth[rows, columns] / weight[rows, columns]
+    cells = np.floor((points[:, 1:] - points[:, 1:].min(axis=0) + 3 * REACH) / CELL).astype(np.intp)
+    rows, columns = (cells.max(axis=0) + 3 * REACH / CELL + 2).astype(int).tolist()
+    return points[:, 0] - relief(cells, points[:, 0], (rows, columns), REACH / CELL, 0.0)[tuple(cells.T)]
 
 
 # -- the projection ---------------------------------------------------------------------------------------------------
@@ -237,11 +205,8 @@ def project(cloud: Cloud, *, point_size: float = 25.0, order: Literal["y", "x"] 
 def splat(places: NDArray[np.floating], colors: Picture, radius: float, size: tuple[int, int], samples: int) -> Picture:
     """Draw points as filled discs on white, each over all that come before it: [height,width,3] RGB.
 
-    Args:
-        places: [N,2], column and row in pixels, pixel centres at integers; points outside are cut.
-        radius: of the discs, pixels.
-        size: width and height.
-        samples: cells per pixel in each direction; edges are blended over samples² cells.
+    Places [N,2] are columns and rows, pixel centres at integers; those outside of the size (width, height) are cut.
+    Edges are blended over samples² cells of a pixel.
     """
     width, height = size
     # A cell's centre lies at (index + .5)/samples − .5 pixels.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self, TypedDict
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,13 @@ from scipy.spatial import Delaunay, QhullError
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors, sample_surface
+from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, sample_surface, voxels
 from ficgan.pointcloud.geometry import Registration, register
 from ficgan.registry import Parametrised, Registry, param
 
 STRENGTHS = range(1, 36)  # strengths of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a strength widens the voxels
 _DRAWN_BY_X = 0.030  # metres; above this α the thesis draws the results of PMP in the order of x, not y
-_FLATTEST = 1e-7  # ratio of the smallest to the largest extent of a cloud below which it has no inside
-
-
-class Drawn(TypedDict):
-    """How the projection draws a result."""
-
-    point_size: float  # marker area, points²
-    order: Literal["y", "x"]  # what is drawn last lies on top: "y", the highest; "x", the nearest
 
 
 @dataclass(frozen=True)
@@ -36,12 +28,15 @@ class CloudTraits:
 
     title: str  # for tables
     family: str  # the thesis' category
-    source: str  # section and algorithm
+    algorithm: int  # the thesis' number
     parameter: str  # that the strength sets
     step: float  # of that parameter, for each strength
     stochastic: bool = False  # another seed gives another cloud
-    reversible_by: str = ""  # who can restore the cloud, such as "whoever has the target face"; "": nobody known
     needs_target: bool = False  # a second face must be given by `with_target`
+
+    @property
+    def source(self) -> str:
+        return f"point-cloud thesis, §3.2.2.{self.algorithm}, Algorithm {self.algorithm}"
 
     def of_strength(self, strength: int) -> float:
         """Value of the parameter at one of the 35 strengths."""
@@ -53,6 +48,7 @@ class CloudAnonymizer(Parametrised):
     """A cloud in the canonical frame in, an anonymised one out; the input is not changed."""
 
     traits: ClassVar[CloudTraits]
+    reversible_by: ClassVar[str] = ""  # who can restore the cloud; "": nobody known
     # Of random draws. None: from the system's entropy, so no two results are alike. With a number results repeat, and
     # whoever knows it and the cloud's name can draw the same again.
     seed: int | None = None
@@ -72,9 +68,9 @@ class CloudAnonymizer(Parametrised):
         """The random generator of a call."""
         return np.random.default_rng() if self.seed is None else generator(self.seed, self.name, name)
 
-    def drawn_with(self) -> Drawn:
-        """How the thesis draws a result of this anonymiser (§4.3.3)."""
-        return {"point_size": 25.0, "order": "y"}
+    def drawn_with(self) -> dict[str, Any]:
+        """What `project` is given to draw a result of this anonymiser as the thesis does (§4.3.3)."""
+        return {}
 
     def with_target(self, target: Cloud) -> Self:
         """The same anonymiser with a second face in the canonical frame; methods that need none return themselves."""
@@ -85,40 +81,25 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class CentroidVoxel(CloudAnonymizer):
     """Each occupied voxel becomes one point at its centre, in the mean colour (thesis, §4.3.3.1)."""
 
     size: float = param(0.005, "side of a voxel, metres", low=1e-9)
 
     name: ClassVar[str] = "centroid-voxel"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "CentroidVoxel", "sampling", "point-cloud thesis, §3.2.2.1, Algorithm 1", "size", _VOXEL_STEP
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("CentroidVoxel", "sampling", 1, "size", _VOXEL_STEP)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "CentroidVoxel")
         origin = cloud.points.min(axis=0) - self.size * 0.5
-        cells = np.floor((cloud.points - origin) / self.size)
-        extent = cells.max(axis=0) + 1
-        if extent.prod() >= 2.0**62:
-            raise InputError(f"the cloud is too wide for voxels of {self.size} m; give its coordinates in metres")
-        shape = tuple(extent.astype(int).tolist())
-        numbers = np.ravel_multi_index(tuple(cells.astype(np.int64).T), shape)
-        voxels, voxel_of, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-        points = origin + (np.stack(np.unravel_index(voxels, shape), axis=1) + 0.5) * self.size
-        if cloud.colors is None:
-            return Cloud(points)
-        sums = np.stack([np.bincount(voxel_of, weights=channel) for channel in cloud.colors.T], axis=1)
-        return Cloud(points, rounded_colors(sums / counts[:, None]))
+        cubes, means = voxels(cloud.columns, self.size, origin)
+        return Cloud.of_columns(np.hstack([origin + (cubes + 0.5) * self.size, means[:, 3:]]))
 
-    def drawn_with(self) -> Drawn:
+    def drawn_with(self) -> dict[str, Any]:
         size = 25.0 + 30.0 * (self.size / _VOXEL_STEP - 1) / 34
-        return {"point_size": float(np.clip(size, 25.0, 55.0)), "order": "y"}
+        return {"point_size": float(np.clip(size, 25.0, 55.0))}
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class UniformNoise(CloudAnonymizer):
     """Each coordinate is moved by a draw from U(0, b), less its mean; colours stay (thesis, §4.3.3.2).
 
@@ -128,19 +109,11 @@ class UniformNoise(CloudAnonymizer):
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
     name: ClassVar[str] = "uniform-noise"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "UniformNoise",
-        "noise",
-        "point-cloud thesis, §3.2.2.2, Algorithm 2",
-        "b",
-        0.00064,
-        stochastic=True,
-        reversible_by="anyone with the seed, entirely; anyone, in part, by fitting a surface to the points",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("UniformNoise", "noise", 2, "b", 0.00064, stochastic=True)
+    reversible_by = "anyone with the seed, entirely; anyone, in part, by fitting a surface to the points"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "UniformNoise")
-        return cloud.with_points((self.draws(name).random(cloud.points.shape) - 0.5) * self.b + cloud.points)
+        return replace(cloud, points=(self.draws(name).random(cloud.points.shape) - 0.5) * self.b + cloud.points)
 
 
 def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
@@ -155,31 +128,22 @@ def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
     """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `untaper`."""
 
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     name: ClassVar[str] = "tapering"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "Tapering",
-        "warping",
-        "point-cloud thesis, §3.2.2.3, Algorithm 3",
-        "r",
-        0.087,
-        reversible_by="anyone: r can be guessed from the result alone",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("Tapering", "warping", 3, "r", 0.087)
+    reversible_by = "anyone: r can be guessed from the result alone"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(1, "Tapering")
         points = cloud.points.copy()
         points[:, :2] *= taper_factors(points[:, 2], self.r)[:, None]
-        return cloud.with_points(points)
+        return replace(cloud, points=points)
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class Merge2Faces(CloudAnonymizer):
     """Each point is drawn towards the nearest point of another face registered to it (thesis, §4.3.3.4).
 
@@ -190,18 +154,10 @@ class Merge2Faces(CloudAnonymizer):
     target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
 
     name: ClassVar[str] = "merge-2-faces"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "Merge2Faces",
-        "morphing",
-        "point-cloud thesis, §3.2.2.4, Algorithm 4",
-        "weight",
-        0.0285,
-        reversible_by="anyone with the target face, or another's result of a high strength, unless the weight is 1",
-        needs_target=True,
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("Merge2Faces", "morphing", 4, "weight", 0.0285, needs_target=True)
+    reversible_by = "anyone with the target face, or another's result of a high strength, unless the weight is 1"
 
     def with_target(self, target: Cloud) -> Self:
-        target.need(1, "the target of Merge2Faces")
         return replace(self, target=target)
 
     def registered(self, cloud: Cloud) -> Registration:
@@ -214,12 +170,9 @@ class Merge2Faces(CloudAnonymizer):
         transform = self.registered(cloud).transform
         assert self.target is not None
         target = self.target.moved(transform)
-        rows = closest(target.points, cloud.points)[1]
-        points = (1 - self.weight) * cloud.points + self.weight * target.points[rows]
-        if cloud.colors is None or target.colors is None:
-            return Cloud(points)
-        mixed = (1 - self.weight) * cloud.colors + self.weight * target.colors[rows]
-        return cloud.with_points(points, rounded_colors(mixed))
+        other = target.take(closest(target.points, cloud.points)[1]).columns
+        width = min(cloud.columns.shape[1], other.shape[1])
+        return Cloud.of_columns((1 - self.weight) * cloud.columns[:, :width] + self.weight * other[:, :width])
 
 
 @lru_cache(maxsize=8)
@@ -228,37 +181,23 @@ def _registered(source: Cloud, target: Cloud) -> Registration:
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class SmoothKNN(CloudAnonymizer):
     """Each point becomes the mean of its k nearest, itself included, in place and colour (thesis, §4.3.3.5)."""
 
     k: int = param(80, "neighbours, the point itself included", low=1)
 
     name: ClassVar[str] = "smooth-knn"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "SmoothKNN",
-        "smoothing",
-        "point-cloud thesis, §3.2.2.5, Algorithm 5",
-        "k",
-        8,
-        reversible_by="anyone, by half: k is found from the result, and much of the lost detail is put back",
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("SmoothKNN", "smoothing", 5, "k", 8)
+    reversible_by = "anyone, by half: k is found from the result, and much of the lost detail is put back"
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        cloud.need(self.k, f"SmoothKNN with k = {self.k}")
-        if self.k == 1:
-            return cloud.with_points(cloud.points.copy())
-        if cloud.colors is None:
-            return cloud.with_points(mean_of_neighbours(cloud.points, cloud.points, self.k))
-        means = mean_of_neighbours(cloud.points, np.hstack([cloud.points, cloud.colors]), self.k)
-        return cloud.with_points(means[:, :3], rounded_colors(means[:, 3:]))
+        return Cloud.of_columns(mean_of_neighbours(cloud.points, cloud.columns, self.k))
 
-    def drawn_with(self) -> Drawn:
-        return {"point_size": 60.0, "order": "y"}
+    def drawn_with(self) -> dict[str, Any]:
+        return {"point_size": 60.0}
 
 
 @CLOUD_ANONYMIZERS.add
-@dataclass(frozen=True)
 class PMP(CloudAnonymizer):
     """Point-mesh-point: points sampled on the cloud's α-shape, with interpolated colours (thesis, §4.3.3.6).
 
@@ -270,9 +209,7 @@ class PMP(CloudAnonymizer):
     n: int = param(10_352, "points of the result", low=1)
 
     name: ClassVar[str] = "pmp"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        "PMP", "point operations", "point-cloud thesis, §3.2.2.6, Algorithm 6", "alpha", 0.00215, stochastic=True
-    )
+    traits: ClassVar[CloudTraits] = CloudTraits("PMP", "point operations", 6, "alpha", 0.00215, stochastic=True)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         triangles = alpha_shape(cloud, self.alpha)
@@ -282,13 +219,10 @@ class PMP(CloudAnonymizer):
                 "strength 3)"
             )
         rows, weights = sample_surface(cloud.points, triangles, self.n, self.draws(name))
-        points = np.einsum("nc,ncd->nd", weights, cloud.points[rows])
-        if cloud.colors is None:
-            return Cloud(points)
-        return Cloud(points, rounded_colors(np.einsum("nc,ncd->nd", weights, cloud.colors[rows])))
+        return Cloud.of_columns(np.einsum("nc,ncd->nd", weights, cloud.columns[rows]))
 
-    def drawn_with(self) -> Drawn:
-        return {"point_size": 25.0, "order": "x" if self.alpha > _DRAWN_BY_X else "y"}
+    def drawn_with(self) -> dict[str, Any]:
+        return {"order": "x" if self.alpha > _DRAWN_BY_X else "y"}
 
 
 def alpha_shape(cloud: Cloud, alpha: float) -> NDArray[np.int32]:
@@ -309,15 +243,11 @@ def alpha_shape(cloud: Cloud, alpha: float) -> NDArray[np.int32]:
 def _tetrahedra(cloud: Cloud) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
     cloud.need(4, "a tetrahedron")
-    spread = cloud.points - cloud.points[0]
-    widths = np.sqrt(np.linalg.svd(spread.T @ spread, compute_uv=False))
-    flat = f"the cloud's {len(cloud)} points lie in a plane, and have no tetrahedra between them; give a surface"
-    if widths[2] <= _FLATTEST * widths[0]:
-        raise InputError(flat)
     points = cloud.points - cloud.points.mean(axis=0)
     try:
         mesh = Delaunay(points)
     except QhullError as error:
+        flat = f"the cloud's {len(cloud)} points lie in a plane, and have no tetrahedra between them; give a surface"
         raise InputError(flat) from error
     corners = points[mesh.simplices]
     e, f, g = (corners[:, corner] - corners[:, 0] for corner in (1, 2, 3))
@@ -337,18 +267,15 @@ _GRAIN = 20.0  # levels of noise in colours above which neighbours are averaged
 
 
 def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Cloud:
-    """The source of a tapered cloud (thesis, eq. 3.2).
+    """The source of a cloud, exactly what was tapered together, as ranks along z are counted (thesis, eq. 3.2).
 
-    Args:
-        cloud: exactly what was tapered together: ranks along z are counted.
-        r: the anonymiser's parameter.
-        floor: of |F|, below which a point stays: it was drawn so close to the z axis that nothing comes back.
+    Where |F| is below `floor` a point stays: it was drawn so close to the z axis that nothing comes back.
     """
     factors = taper_factors(cloud.points[:, 2], r)
     lost = np.abs(factors) < floor
     points = cloud.points.copy()
     points[:, :2] /= np.where(lost, 1.0, factors)[:, None]
-    return cloud.with_points(points)
+    return replace(cloud, points=points)
 
 
 def unsmooth(cloud: Cloud, k: int) -> Cloud:
@@ -363,23 +290,16 @@ def unsmooth(cloud: Cloud, k: int) -> Cloud:
         if np.square(still).sum() >= np.square(missing).sum():
             break
         points, missing = further, still
-    if cloud.colors is None:
-        return cloud.with_points(points)
-    levels = cloud.colors.astype(np.float64)
-    return cloud.with_points(points, rounded_colors(2 * levels - mean_of_neighbours(points, levels, k)))
+    levels = cloud.columns[:, 3:]
+    return Cloud.of_columns(np.hstack([points, 2 * levels - mean_of_neighbours(points, levels, k)]))
 
 
 def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Cloud:
     """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
 
     A point moves straight towards its nearest target point, which is then the nearest to the result, too. Colours come
-    back to ±½ / (1 − weight) levels. Points that do not come back lie where they were.
-
-    Args:
-        cloud: the anonymised face alone, in the frame it was merged in.
-        weight: that it was merged with, below 1.
-        target: the face it was merged with.
-        transform: [4,4], with which the target was laid on the source.
+    back to ±½ / (1 − weight) levels. Points that do not come back lie where they were. `cloud` is the anonymised face
+    alone, in the frame it was merged in; `transform` [4,4] laid the target on the source.
     """
     if not 0 <= weight < 1:
         raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")
@@ -390,9 +310,8 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Cl
     lost = own > closest(there.points, points)[0] + _BESIDE
     points[lost] = cloud.points[lost]
     if cloud.colors is None or target.colors is None:
-        return cloud.with_points(points)
+        return replace(cloud, points=points)
     levels = cloud.colors + more * (cloud.colors.astype(np.float64) - target.colors[rows])
     noise = np.sqrt(1 / 12) / (1 - weight)  # levels that rounding to whole ones has become
     count = min(int(np.ceil((noise / _GRAIN) ** 2)), len(points))
-    colors = rounded_colors(levels if count < 2 else mean_of_neighbours(points, levels, count))
-    return cloud.with_points(points, colors)
+    return Cloud.of_columns(np.hstack([points, mean_of_neighbours(points, levels, count)]))

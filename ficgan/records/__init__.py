@@ -147,11 +147,11 @@ def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
     return text.encode(errors="backslashreplace") + b"\n"
 
 
-def own_sidecar(output: Place) -> dict[str, Any] | None:
-    """The side-car of a result, where there is one and it is ours."""
+def own_sidecar(output: Place, tool: str = TOOL) -> dict[str, Any] | None:
+    """The side-car of a result, where there is one and it is that of a tool of ours."""
     with suppress(OSError, ValueError, RecursionError):
         record = json.loads(sidecar_path(output).read_bytes())
-        if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == output.name:
+        if isinstance(record, dict) and record.get("tool") == tool and record.get("output", output.name) == output.name:
             return record
     return None
 

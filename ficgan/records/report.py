@@ -251,14 +251,13 @@ def _image(path: Path, time: float | None) -> Any:
 
 def _thumbnail(face: risks.AtRisk, image: Any) -> str:
     """The place of a face in the result, as a data address; "" where the box lies outside the picture."""
-    height, width = image.shape[:2]
     x0, y0, x1, y1 = face.box
     margin = 0.35 * max(x1 - x0, y1 - y0)
-    left, top = max(0, int(x0 - margin)), max(0, int(y0 - margin))
-    right, bottom = min(width, int(x1 + margin) + 1), min(height, int(y1 + margin) + 1)
-    if right - left < 2 or bottom - top < 2:
+    left, top, right, bottom = (max(0, int(v)) for v in (x0 - margin, y0 - margin, x1 + margin + 1, y1 + margin + 1))
+    part = image[top:bottom, left:right]
+    if min(part.shape[:2]) < 2:
         return ""
-    crop = Image.fromarray(image[top:bottom, left:right])
+    crop = Image.fromarray(part)
     crop.thumbnail((2 * SIDE, 2 * SIDE))
     file = io.BytesIO()
     crop.save(file, "JPEG", quality=80)

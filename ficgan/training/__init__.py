@@ -1,8 +1,4 @@
-"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md).
-
-What was read of the data is in `images-*.npy` (large sets of crops) or `faces/` (the frame). The same command again
-resumes the run.
-"""
+"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md)."""
 
 from __future__ import annotations
 
@@ -90,10 +86,8 @@ class TrainingRun:
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)
         if config.optimizer.batch % (rounds * team.world) or share < 2:
-            raise UsageError(
-                f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
-                "processes of at least 2 images each"
-            )
+            what = f"{rounds} rounds on {team.world} processes of at least 2 images each"
+            raise UsageError(f"optimizer.batch={config.optimizer.batch} does not split into {what}")
         kind = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
         # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state = TrainingState(config, team.device, kind.networks)
@@ -104,9 +98,9 @@ class TrainingRun:
             self.state.load(out / STATE)
         elif start is not None:
             self.state.begin_from(Path(start))
-        team.share([self.state.model, self.state.discriminator, self.state.ema.model])
+        team.share([self.state.model, self.state.discriminator, self.state.averaged])
         out.mkdir(parents=True, exist_ok=True)
-        self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
+        self.task.prepare(out, [self.state.model, self.state.averaged], reading_lines(self.progress))
         count, batch = len(self.task), config.optimizer.batch
         self.sampler = ResumableSampler(count, batch, config.seed, rank=team.rank, world=team.world)
         self.total = round(config.schedule.total_kimg * 1000)
@@ -154,9 +148,9 @@ class TrainingRun:
             interrupted = team.any(asked.is_set())
             stop = interrupted or team.any(max_seconds is not None and now - began > max_seconds)
             if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                seconds, seen = now - tick_began, state.images - tick_images
+                seen = state.images - tick_images
+                self._tick(now - tick_began, seen)
                 tick_began, tick_images = now, state.images
-                self._tick(seconds, seen)
                 due = _crossed(state.images, seen, schedule.checkpoint_kimg)
                 late = now - saved_at > schedule.checkpoint_minutes * 60
                 grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
@@ -228,7 +222,7 @@ class TrainingRun:
                 state.augment.observe(team.average(torch.stack(signs).mean()), config.optimizer.batch, state.kimg)
 
         state.step += 1
-        state.ema.update(state.model, config.optimizer.batch, state.images)
+        state.average()
         if state.step % 16 == 0:
             self._require_finite()
 
@@ -260,7 +254,7 @@ class TrainingRun:
         self.state.judge = torch.compile(self.state.discriminator)
 
     def _save_model(self, *, grid: bool) -> None:
-        model, training = self.state.ema.model, self._record()
+        model, training = self.state.averaged, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
             self.state.save_start(self.out / START)
@@ -327,12 +321,11 @@ class Team:
     def __init__(self, device: str = "auto") -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        local = int(os.environ.get("LOCAL_RANK", "0"))
         self.first = self.rank == 0
         name = resolve_device(device)
         cuda = name != "cpu"
         if cuda and self.world > 1:
-            name = f"cuda:{local}"
+            name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         elif name == "cuda":  # set_device wants a number
             name = f"cuda:{torch.cuda.current_device()}"
         self.device = torch.device(name)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from ficgan import losses
+from ficgan.arrays import blocks
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.errors import Progress, unheard
@@ -39,15 +40,13 @@ class CropTask(TrainingTask):
         self.alignment = Alignment(**config.alignment.model_dump())
         self.verify = task.make_verify(config, self.alignment, self.device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        self.rows = np.arange(len(self.faces))
         self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
 
     @staticmethod
     def networks(config: Config) -> tuple[FICGAN, Discriminator]:
         return FICGAN(config.model), Discriminator(config.discriminator, config.model.resolution)
-
-    def __len__(self) -> int:
-        return len(self.faces)
 
     def prepare(self, out: Path, models: Sequence[FICGAN], progress: Progress = unheard) -> None:
         self.images = decoded_images(self.faces, out, progress)
@@ -62,14 +61,14 @@ class CropTask(TrainingTask):
             mirrored = torch.rand(len(x), generator=rng) < 0.5
             x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
         plan = task.plan_swap(len(x), model.num_layers, self.config.swap, rng)
-        codes = model.encode(x)
-        w = model.map(codes.z_id)
+        codes = model.encoder(x)
+        w = model.mapping(codes.z_id)
         model.mapping.track_mean(w)
         z_non = codes.z_non
         if self.config.model.spatial_noise > 0:
             z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
         w_mix = task.mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-        images = model.generate(task.with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
+        images = model.generator(task.with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
         x_rec, x_mix = images.chunk(2)
         terms: dict[str, Tensor] = {}
         total = x.new_zeros(())
@@ -147,14 +146,14 @@ class CropTask(TrainingTask):
         ½L, ¾L and L − 1.
         """
         faces, num_layers = self.first(min(12, len(self))), model.num_layers
-        codes = model.encode(faces)
-        w = model.map(codes.z_id)
-        rows = [faces, model.generate(w, codes.z_non), model.generate(w.roll(-1, 0), codes.z_non)]
+        codes = model.encoder(faces)
+        w = model.mapping(codes.z_id)
+        rows = [faces, model.generator(w, codes.z_non), model.generator(w.roll(-1, 0), codes.z_non)]
         mean = model.mapping.w_mean.expand_as(w)
         for kept in sorted({0, num_layers // 4, num_layers // 2, 3 * num_layers // 4, num_layers - 1}):
             per_layer = mean[:, None].repeat(1, num_layers, 1)
             per_layer[:, :kept] = w[:, None]
-            rows.append(model.generate(per_layer, codes.z_non))
+            rows.append(model.generator(per_layer, codes.z_non))
         save_grid(torch.stack(rows), path)
 
     def first(self, count: int) -> Tensor:
@@ -176,8 +175,7 @@ def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) 
         if not path.exists():
             with atomic_write(path) as file:
                 write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-                for begin in range(0, len(faces), CHUNK):
-                    end = min(begin + CHUNK, len(faces))
-                    file.write(faces.subset(range(begin, end)).resident().numpy().data)
-                    progress(end, len(faces), "decoding images")
+                for part in blocks(len(faces), CHUNK):
+                    file.write(faces.subset(range(part.start, part.stop)).resident().numpy().data)
+                    progress(part.stop, len(faces), "decoding images")
     return np.load(path, mmap_mode="r")

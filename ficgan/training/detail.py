@@ -73,9 +73,8 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
             continue
         kind, psi = kind_reader().read(embeddings[-1][None])[0], model.auto_psi(1)
         drawn = [model.draw(f"{number}/{n}", first, psi, reading.z_id, kind) for n in range(draws)]
-        rows = np.concatenate(
-            [model.own_styles([reading]), model.styles(np.stack([reading.z_id] * draws), drawn, first)]
-        )
+        new = model.styles(np.stack([reading.z_id] * draws), drawn, first)
+        rows = np.concatenate([model.own_styles([reading]), new])
         made = model.undetailed(rows, [reading] * len(rows))
         upright, mesh = moment.read.upright[0], moment.read.points[0]
         bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - reading.place.texture).max(2)
@@ -137,11 +136,9 @@ class DetailTask(TrainingTask):
         self.detail, self.split = detail, split
         self.path = appearance_file(detail.appearance)
         self.model, self.frame, self.info, self.network = load_appearance(self.path)
-        if config.model.resolution != 2 * self.model.size:
-            raise UsageError(
-                f"model.resolution is {config.model.resolution}, and {self.path} has textures of {self.model.size}²: "
-                f"set it to {2 * self.model.size}"
-            )
+        size, asked = self.model.size, config.model.resolution
+        if asked != 2 * size:
+            raise UsageError(f"model.resolution is {asked}, and textures of {self.path} are {size}²: give {2 * size}")
         self.bank = pretrained.path("bank") if detail.bank == "embedded" else Path(detail.bank)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
@@ -154,9 +151,6 @@ class DetailTask(TrainingTask):
     @staticmethod
     def networks(config: Config) -> tuple[DetailNetwork, DetailDiscriminator]:
         return DetailNetwork(config.model), DetailDiscriminator(config.discriminator, config.model.resolution)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], progress: Progress = unheard) -> None:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
@@ -200,14 +194,16 @@ class DetailTask(TrainingTask):
         real, fake = (self._seen(batch.light, one) for one in (batch.detail, made_detail))
         made = _DetailJudged(real, fake, batch.mask, batch.condition)
         if weights.adversarial > 0:
-            terms["adv"] = self._adversarial(state.judge(made.fake, made.mask, made.condition), made.mask, real=True)
+            judged = state.judge(made.fake, made.mask, made.condition)
+            terms["adv"] = losses.local_adversarial(judged, real=True, mask=made.mask)
             total = total + weights.adversarial * terms["adv"]
         terms["total"] = total
         return made._replace(fake=made.fake.detach()), terms
 
     def discriminator_loss(self, state: TrainingState, made: _DetailJudged) -> dict[str, Tensor]:
         real, fake = (state.judge(one, made.mask, made.condition) for one in (made.real, made.fake))
-        loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
+        loss = losses.local_adversarial(real, real=True, mask=made.mask)
+        loss = loss + losses.local_adversarial(fake, real=False, mask=made.mask)
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss, "d_right": right, "r_t": real[0].sign().mean()}
 
@@ -215,11 +211,6 @@ class DetailTask(TrainingTask):
         real = made.real.detach().requires_grad_(True)
         (logits,) = state.discriminator(real, made.mask, made.condition)
         return real, logits.mean((1, 2, 3))
-
-    @staticmethod
-    def _adversarial(logits: list[Tensor], mask: Tensor, *, real: bool) -> Tensor:
-        weight = F.adaptive_avg_pool2d(mask, logits[0].shape[2:])  # type: ignore[arg-type]
-        return losses.local_adversarial(logits, [weight], real=real).mean()
 
     @staticmethod
     def _seen(light: Tensor, detail: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from ficgan import losses
-from ficgan.arrays import ridge, to_pixels
+from ficgan.arrays import blocks, ridge, to_pixels
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces import Alignment, get_recognizer
-from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
+from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.fit import ridge_map, telling_map
 from ficgan.frame.learn import SIDE
@@ -31,13 +31,12 @@ from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training import task
-from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes, Rows
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import Judged, Paths, Swap, TrainingTask, Weights
 from ficgan.verification import Verifier
 
 Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 HELD_OUT = 32  # every so-many-th face is never trained on
 JUDGED = 192  # of them a snapshot is judged on so many
 _RIDGE = 0.01  # penalty of regressions on embeddings and on small textures, of the mean square of what they read
@@ -158,12 +157,13 @@ class FrameTask(TrainingTask):
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
         return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], progress: Progress = unheard) -> None:
         """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
-        key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
+        read = hashlib.sha256()  # of what reads faces: another network or other draws in the same file change nothing
+        for name, array in sorted(self.model.to_arrays().items()):
+            if not name.startswith(("teeth", "telling", "bias", "gate", "lent_gate")):
+                read.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+        key = f"{read.hexdigest()}/{self.verify.name}/{PRESENCE}"
         self.set = FrameFaces.prepare(self.faces, self.model, self.verify, out / "faces", key, progress)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
@@ -187,23 +187,23 @@ class FrameTask(TrainingTask):
         if self.config.loss.code and untrained:
             self._fit(untrained, progress)
         with torch.no_grad():
-            for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                rows = self.rows[begin : begin + 64]
-                self._remember(
-                    rows, models[-1].map(models[-1].encode(self.mixes.textures(rows), self.mixes.identity(rows)))
-                )
+            for part in blocks(min(self.memory.size, len(self.rows)), 64):
+                rows = self.rows[part]
+                z_id = models[-1].encode(self.mixes.picture(self.set.textures[rows]), self.mixes.identity(rows))
+                self._remember(rows, models[-1].mapping(z_id))
 
     @torch.no_grad()
     def _fit(self, readers: Sequence[Linear], progress: Progress) -> None:
         """Ridge regression of what V sees on small copies of the textures: E's part of the code at the start."""
         size = readers[0].weight.shape[1] + 1
         both = torch.zeros(size, size + len(readers[0].bias), dtype=torch.float64)
-        for begin in range(0, len(self.rows), 256):
-            rows = self.rows[begin : begin + 256]
-            look = F.pad(even_look(self.mixes.textures(rows)).cpu(), (0, 1), value=1.0)  # a column for the bias
+        for part in blocks(len(self.rows), 256):
+            rows = self.rows[part]
+            look = even_look(self.mixes.picture(self.set.textures[rows])).cpu()
+            look = F.pad(look, (0, 1), value=1.0)  # a column for the bias
             wanted = self.losses.seen(torch.from_numpy(self.set.identity[rows]).to(self.device)).cpu()
             both += look.T.double() @ torch.cat([look, wanted], 1).double()
-            progress(min(begin + 256, len(self.rows)), len(self.rows), "fitting the encoder's linear part")
+            progress(part.stop, len(self.rows), "fitting the encoder's linear part")
         square, product = both.split([size, both.shape[1] - size], 1)
         penalty = _RIDGE * square.diagonal().mean() * torch.eye(size, dtype=torch.float64)
         found = torch.linalg.solve(square + penalty, product).T.float().to(self.device)
@@ -224,7 +224,7 @@ class FrameTask(TrainingTask):
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
         z_id = model.encode(batch.texture, batch.code)
-        w = model.map(z_id)
+        w = model.mapping(z_id)
         model.mapping.track_mean(w)
         self._remember(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
@@ -241,8 +241,8 @@ class FrameTask(TrainingTask):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
-            terms["adv_rec"] = _adversarial(state.judge(maps_rec), real=True)
-            terms["adv_mix"] = _adversarial(state.judge(maps_mix), real=True)
+            terms["adv_rec"] = losses.local_adversarial(state.judge(maps_rec), real=True)
+            terms["adv_mix"] = losses.local_adversarial(state.judge(maps_mix), real=True)
             adversarial = factors.adversarial_rec * terms["adv_rec"] + factors.adversarial_mix * terms["adv_mix"]
             total = total + weights.adversarial * adversarial
         terms["total"] = total
@@ -251,9 +251,9 @@ class FrameTask(TrainingTask):
 
     def discriminator_loss(self, state: TrainingState, made: Judged) -> dict[str, Tensor]:
         real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
-        loss = _adversarial(real, real=True)
+        loss = losses.local_adversarial(real, real=True)
         for fake in (mix, rec):
-            loss = loss + _adversarial(fake, real=False) / 2
+            loss = loss + losses.local_adversarial(fake, real=False) / 2
         terms = {"d": loss, "r_t": torch.stack([logit.sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
             terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()) / 2
@@ -276,7 +276,7 @@ class FrameTask(TrainingTask):
 
     def _published(self, model: FrameFICGAN, batch: FrameBatch, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Composites [2B,3,S,S], textures [2B,3,R,R], moves of the shape [2B,I], and the fine detail [2B,3,R,R]."""
-        out = model.generate(w, batch.moment, batch.linear)
+        out = model.generator(w, batch.moment, batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
         side = self.config.loss.coarse or self.config.model.resolution
         coarse = F.interpolate(F.adaptive_avg_pool2d(added, side), added.shape[2:], mode="bilinear")
@@ -407,7 +407,7 @@ class FrameTask(TrainingTask):
         if swap:
             new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
         batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
-        w = model.map(model.encode(batch.texture, batch.code))
+        w = model.mapping(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
         own, mixed = (one[:, None].repeat(1, model.num_layers, 1) for one in (w, given))
         mixed[:, :kept] = own[:, :kept]
@@ -432,25 +432,11 @@ class _HeldOutFaces(NamedTuple):
     shape: Tensor
 
 
-def _adversarial(logits: Sequence[Tensor], *, real: bool) -> Tensor:
-    return losses.local_adversarial(logits, [torch.ones_like(one[:1]) for one in logits], real=real).mean()
-
-
 def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
     """Variance of the Laplacian of the luminance under a mask [B], as `ficgan measure` takes it."""
     grey = textures.float().mean(1, keepdim=True)
     kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
     return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
-
-
-def _digest(model: AppearanceModel) -> str:
-    """sha256 of what reads faces: another network, other teeth or other draws in the same file change nothing of it."""
-    read = hashlib.sha256()
-    for name, array in sorted(model.to_arrays().items()):
-        if name.startswith(("teeth", "telling", "bias", "gate", "lent_gate")):
-            continue
-        read.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
-    return read.hexdigest()
 
 
 def appearance_file(name: str) -> Path:

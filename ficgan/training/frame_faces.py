@@ -1,7 +1,4 @@
-"""Faces as training in the frame sees them: read once and kept, mixed as they are published, warped with gradients.
-
-And what kinds show; and identity banks, the people of a set as a model reads their faces.
-"""
+"""Faces as training in the frame sees them: read once, mixed as published, warped with gradients; kinds; banks."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ficgan.arrays import ModelInfo, file_header
+from ficgan.arrays import ModelInfo, blocks, file_header
 from ficgan.data import FaceData, check_alignment
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
@@ -33,11 +30,12 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.models import encode_faces, load_checkpoint
+from ficgan.models import load_checkpoint
 from ficgan.policy import Attempt
 from ficgan.training.task import pictures, read_once
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
 PRESENCE = 8.0  # least score of a mesh that is learnt from
 
 
@@ -94,10 +92,10 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         images[row], textures[row] = image, texture
         progress(row + 1, count, "reading faces")
     with torch.no_grad():
-        for begin in range(0, count, 64):
-            x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
+        for part in blocks(count, 64):
+            x = torch.from_numpy(np.asarray(images[part])).permute(0, 3, 1, 2)
             kept["identity"].append(verify(x.float() / 127.5 - 1).numpy().astype(np.float32))
-            progress(min(begin + 64, count), count, "reading identities")
+            progress(part.stop, count, "reading identities")
     for name, parts in kept.items():
         np.save(folder / f"{name}.npy", np.concatenate(parts))
     np.save(folder / "rows.npy", clear)
@@ -130,9 +128,7 @@ class Mixes:
     def __init__(self, faces: FrameFaces, config: FrameConfig, device: torch.device) -> None:
         self.faces, self.config, self.device = faces, config, device
 
-    def batch(
-        self, rows: NDArray[np.int64], new: Floats, given: Floats, first: NDArray[np.int64], rng: np.random.Generator
-    ) -> FrameBatch:
+    def batch(self, rows: Rows, new: Floats, given: Floats, first: Rows, rng: np.random.Generator) -> FrameBatch:
         """Rows [B] of the set with codes `new` [B,D] and attributes `given` [B,A] from layer `first` [B] (≥ 1) on."""
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
@@ -155,7 +151,12 @@ class Mixes:
         published = model.shape.publish(moment.read, numbers, bent, rim=config.rim)
         raw = np.concatenate([m.light for m in (moment, mixed)]) * model.light_sd + model.light_mean
         vectors = [model.moment_vector(m, faces.sharpness[rows]) for m in (moment, mixed)]
-        moves = self._moves(moment.read)
+        # The basis of the shape [B,I,468,2], posed as each source, with the rim held.
+        pose, basis = moment.read.pose, model.shape.basis
+        turn = (pose.scale[:, None, None] * pose.rotation)[:, :2]
+        turn = np.einsum("bij,bjk->bik", moment.read.upright[:, :, :2], turn).astype(np.float32)
+        posed = np.einsum("bik,snk->bsni", turn, basis) * (1 - config.rim * model.shape.rim)[None, None, :, None]
+        moves = np.asarray(posed, np.float32)
         share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
         source = faces.images[rows]
         return FrameBatch(
@@ -174,19 +175,9 @@ class Mixes:
             shape=self._tensor(bent),
         )
 
-    def textures(self, rows: NDArray[np.int64]) -> Tensor:
-        return self.picture(self.faces.textures[rows])
-
-    def identity(self, rows: NDArray[np.int64]) -> Tensor:
+    def identity(self, rows: Rows) -> Tensor:
         faces = self.faces
         return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
-
-    def _moves(self, read: Readings) -> Floats:
-        """[B,I,468,2]: the basis of the shape, posed as each source, with the rim held."""
-        shape, pose = self.faces.model.shape, read.pose
-        turn = np.einsum("bij,bjk->bik", read.upright[:, :, :2], (pose.scale[:, None, None] * pose.rotation)[:, :2])
-        posed = np.einsum("bik,snk->bsni", turn.astype(np.float32), shape.basis)
-        return np.asarray(posed * (1 - self.config.rim * shape.rim)[None, None, :, None], np.float32)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
@@ -234,10 +225,7 @@ OWN, OTHERS = 3, 2  # faces that are made in, and for each of them the draws of 
 
 
 def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unheard) -> Showing | None:
-    """How new faces of a bank without it show their kind, from faces made in the places of some of a set, 128².
-
-    None where the bank does not know its people's kinds, or too few of the faces are clear.
-    """
+    """How a bank's new faces show their kind, by faces made in a 128² set; None: unknown kinds, or few clear faces."""
     known = model.bank.kinds
     if known is None:
         return None
@@ -313,7 +301,10 @@ class TorchWarp:
                 # A mesh that is no number must not become an address: `grid_sample` on a CPU would crash.
                 move = self._solve(across, down, wanted - now).nan_to_num(0).clamp(-12, 12)
                 place = (place + move).clamp(-last, 2 * last)
-            across, down = self._slopes(upright, place)
+            # The derivatives of the bilinear interpolation by column and row, exactly.
+            field, cell = upright.movedim(3, 1), place.floor().clamp(0, self.size - 2)
+            across = self.sample(field.diff(dim=3), torch.stack([cell[..., 0], place[..., 1]], 3)).movedim(1, 3)
+            down = self.sample(field.diff(dim=2), torch.stack([place[..., 0], cell[..., 1]], 3)).movedim(1, 3)
         residual = wanted - self.sample(upright.movedim(3, 1), place).movedim(1, 3)
         near = residual.detach().norm(dim=3, keepdim=True) < _MISS
         there = near & ((place >= 0) & (place <= last)).all(3, keepdim=True)
@@ -331,13 +322,6 @@ class TorchWarp:
         (a, c), (b, d), (x, y) = across.unbind(-1), down.unbind(-1), wish.unbind(-1)
         area = (a * d - b * c).clamp_min(_LEAST * float(self.step.prod()))
         return torch.stack([d * x - b * y, a * y - c * x], -1) / area[..., None]
-
-    def _slopes(self, upright: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivatives [B,h,w,2] of the bilinear interpolation of [B,R,R,2] by column and row, exactly."""
-        field, cell = upright.movedim(3, 1), place.floor().clamp(0, self.size - 2)
-        across = self.sample(field.diff(dim=3), torch.stack([cell[..., 0], place[..., 1]], 3))
-        down = self.sample(field.diff(dim=2), torch.stack([place[..., 0], cell[..., 1]], 3))
-        return across.movedim(1, 3), down.movedim(1, 3)
 
 
 class Composite:
@@ -374,47 +358,38 @@ class Composite:
 
 # -- identity banks ----------------------------------------------------------------------------------------------------
 
-_AT_ONCE = 1024  # decoded pictures in memory: 200 MB at 256²
-
 
 def build_bank(
-    checkpoint: Path,
-    faces: FaceData,
-    out: Path,
-    *,
-    licence: str = "",
-    device: str = "cpu",
-    progress: Progress = unheard,
+    checkpoint: Path, data: FaceData, out: Path, *, licence: str = "", device: str = "cpu", progress: Progress = unheard
 ) -> IdentityBank:
     """Encode the clear faces of a set with a model and write the bank of its people.
 
     Args:
-        faces: of the model's resolution; with an appearance model 128².
+        data: of the model's resolution; with an appearance model 128².
         licence: of the set; "": the model's where the set is what it was made from.
     """
     info = ModelInfo.of(checkpoint)
-    check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
+    check_alignment(data, Alignment.from_dict(info.alignment), str(checkpoint))
     if file_header(checkpoint)[0] == "appearance":
         model, _, _, network = load_appearance(checkpoint)
         presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, progress)
-        return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, progress)
+        codes, rows = codes_of(model, data, MediaPipeMesh(device), presence, network, progress)
+        return with_showing(save_bank(out, checkpoint, data, codes, licence, rows), out, checkpoint, data, progress)
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
-    for begin in range(0, len(faces), _AT_ONCE):
-        end = min(begin + _AT_ONCE, len(faces))
-        parts.append(encode_faces(crops, faces.subset(range(begin, end)).resident(), device=device))
-        progress(end, len(faces), "encoding")
-    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
+    with torch.inference_mode():
+        for part in blocks(len(data), 64):
+            x = data.subset(range(part.start, part.stop)).resident().to(device).float().div_(127.5).sub_(1)
+            codes = crops.encoder(x.contiguous(memory_format=torch.channels_last))
+            parts.append(crops.mapping(codes.z_id).float().cpu().numpy())
+            progress(part.stop, len(data), "encoding")
+    return save_bank(out, checkpoint, data, np.concatenate(parts), licence, np.arange(len(data)))
 
 
 def save_bank(
-    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: NDArray[np.int64]
+    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: Rows
 ) -> IdentityBank:
-    """One code per person of a set, in a file that says where they come from.
-
-    `codes` [N,D] are what the model `checkpoint` reads in the images at `rows` [N].
-    """
+    """One code per person of a set, by `codes` [N,D] that the model `checkpoint` reads in the images at `rows` [N]."""
     info = ModelInfo.of(checkpoint)
     if not licence and faces.fingerprint == info.data.get("fingerprint"):
         licence = info.data.get("licence", "")
@@ -432,10 +407,7 @@ def save_bank(
 def with_showing(
     bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData, progress: Progress = unheard
 ) -> IdentityBank:
-    """The bank of a model in the frame with how its new faces show their kind, written to `out`.
-
-    The bank itself where it does not know kinds, or too few faces are clear.
-    """
+    """The bank with how new faces show their kind, written; the same for unknown kinds or few clear faces."""
     if bank.kinds is None:
         return bank
     model, config, _, network = load_appearance(checkpoint)

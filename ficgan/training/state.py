@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ficgan.arrays import to_pixels
-from ficgan.config import AugmentConfig, Config, EmaConfig, OptimizerConfig
+from ficgan.config import AugmentConfig, Config, OptimizerConfig
 from ficgan.errors import FicganError, Progress, unheard
 from ficgan.files import atomic_write
 from ficgan.models import load_tensors, save_tensors
@@ -39,12 +39,14 @@ class TrainingState:
         self.model: Any = model  # of the task's own kind
         self.discriminator: Any = discriminator
         self.judge: Callable[..., Any] = discriminator  # D as losses call it; a run may compile it
-        self.ema = Ema(model, config.ema)
+        self.averaged: Any = copy.deepcopy(model).eval().requires_grad_(False)
         self.augment = Augment(config.augment)
         rates, own = config.optimizer, config.loss.r1_interval / (config.loss.r1_interval + 1)
         self.optimizer_g = _adam(model, rates, rates.lr)
         # R1 comes every n steps as a step of its own: lr·c and β^c with c = n/(n+1).
         self.optimizer_d = _adam(discriminator, rates, rates.lr_discriminator or rates.lr, own)
+        self.modules = {"model": model, "discriminator": discriminator, "ema": self.averaged}
+        self.optimizers = {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
         self.step = 0
         self.d_step = 0
         self.seconds = 0.0
@@ -61,18 +63,29 @@ class TrainingState:
         return (self.images + self.start_images) / 1000
 
     def set_learning_rate(self, factor: float) -> None:
-        for optimizer in (self.optimizer_g, self.optimizer_d):
+        for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * factor
 
+    @torch.no_grad()
+    def average(self) -> None:
+        """Fold weights and buffers into their average after a step."""
+        config, half_life = self.config.ema, self.config.ema.half_life_kimg * 1000
+        if config.ramp > 0:
+            half_life = min(half_life, self.images * config.ramp)
+        keep = 0.5 ** (self.config.optimizer.batch / max(half_life, 1e-8))
+        averages, news = ([*one.parameters(), *one.buffers()] for one in (self.averaged, self.model))
+        for own, new in zip(averages, news, strict=True):
+            own.lerp_(new.detach(), 1 - keep)
+
     def save(self, path: Path) -> None:
-        tensors = packed(self._modules(), self._optimizers()) | {"augment.sign_sum": self.augment.sign_sum}
+        tensors = packed(self.modules, self.optimizers) | {"augment.sign_sum": self.augment.sign_sum}
         counters = {"d_step": self.d_step, "seconds": self.seconds, "augment_sign_steps": self.augment.sign_steps}
         self._write(path, tensors, counters)
 
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
-        tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
+        tensors = packed({"model": self.averaged, "discriminator": self.discriminator}, {})
         halves = {name: value.half() for name, value in tensors.items()}
         self._write(path, {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}, {})
 
@@ -83,10 +96,16 @@ class TrainingState:
 
     def load(self, path: Path) -> None:
         tensors, header = load_tensors(path, kind=KIND)
-        counters = header["counters"]
-        self._require_same_run(path, header)
+        was, now, counters = header["config"], self.config.model_dump(mode="json"), header["counters"]
+        for name in ("optimizer.batch", "optimizer.accumulate", "seed"):
+            section, _, key = name.rpartition(".")
+            before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
+            if before != after:
+                raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
+        if self.data and header.get("data") and header["data"] != self.data:
+            raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
         try:
-            unpack(tensors, self._modules(), self._optimizers())
+            unpack(tensors, self.modules, self.optimizers)
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use another --out folder") from None
         self.step, self.d_step = counters["step"], counters["d_step"]
@@ -98,7 +117,7 @@ class TrainingState:
         """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh."""
         tensors, header = load_tensors(path, kind=KIND)
         try:
-            for name, module in self._modules().items():
+            for name, module in self.modules.items():
                 module.load_state_dict(below(tensors, name) or below(tensors, "model"))
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
@@ -106,22 +125,6 @@ class TrainingState:
         self.augment.p = counters["augment_p"]
         batch = header["config"]["optimizer"]["batch"]
         self.start_images = counters["start_images"] + counters["step"] * batch
-
-    def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        was, now = header["config"], self.config.model_dump(mode="json")
-        for name in ("optimizer.batch", "optimizer.accumulate", "seed"):
-            section, _, key = name.rpartition(".")
-            before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
-            if before != after:
-                raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
-        if self.data and header.get("data") and header["data"] != self.data:
-            raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
-
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
-
-    def _modules(self) -> dict[str, nn.Module]:
-        return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
 
 
 def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -159,25 +162,6 @@ def _adam(module: nn.Module, config: OptimizerConfig, lr: float, c: float = 1.0)
     return torch.optim.Adam([group], betas=tuple(beta**c for beta in config.betas), eps=config.eps)
 
 
-class Ema:
-    """Averaged copy of a model, in evaluation mode."""
-
-    def __init__(self, model: nn.Module, config: EmaConfig) -> None:
-        self.config = config
-        self.model: Any = copy.deepcopy(model).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def update(self, model: nn.Module, batch: int, images: int) -> None:
-        """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
-        half_life = self.config.half_life_kimg * 1000
-        if self.config.ramp > 0:
-            half_life = min(half_life, images * self.config.ramp)
-        keep = 0.5 ** (batch / max(half_life, 1e-8))
-        averaged = [*self.model.parameters(), *self.model.buffers()]
-        for own, other in zip(averaged, [*model.parameters(), *model.buffers()], strict=True):
-            own.lerp_(other.detach(), 1 - keep)
-
-
 class Augment:
     """Random geometry and colour (kornia), each with probability p; p follows the discriminator's r_t.
 
@@ -196,12 +180,11 @@ class Augment:
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
         self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
-        if self.sign_steps < self.config.interval:
-            return
-        direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
-        step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
-        self.p = min(max(self.p + step, 0.0), self.config.max_p)
-        self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
+        if self.sign_steps == self.config.interval:
+            direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
+            step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
+            self.p = min(max(self.p + step, 0.0), self.config.max_p)
+            self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
 
     def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
         if not self.config.adaptive or not self.p > 0:

@@ -140,6 +140,7 @@ class TrainingTask(ABC):
     """
 
     faces: FaceData
+    rows: NDArray[np.int64]  # of the faces that are trained on
     verify: Verifier | None = None
 
     def __init__(
@@ -157,8 +158,8 @@ class TrainingTask(ABC):
     def networks(config: Config) -> tuple[nn.Module, nn.Module]:
         """What is trained, and its discriminator."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @abstractmethod
     def prepare(self, out: Path, models: Sequence[Any], progress: Progress = unheard) -> None:
@@ -168,10 +169,7 @@ class TrainingTask(ABC):
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[Any, dict[str, Tensor]]:
-        """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
-
-        `rng` is the CPU generator of all that is random here.
-        """
+        """What D will judge of faces (int64 [B]), without graphs; batch means of all terms, `total` too; `rng`: CPU."""
 
     @abstractmethod
     def discriminator_loss(self, state: TrainingState, made: Any) -> dict[str, Tensor]:

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from ficgan import folders
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
@@ -47,13 +47,8 @@ State = Literal["waiting", "working", "ready", "failed"]
 class Controls(Drawing):
     """What happens to faces on which nothing was decided, and how new ones are drawn; `audio` is of films."""
 
-    mode: str = "ficgan"
+    mode: Annotated[str, AfterValidator(lambda mode: mode if mode == "ficgan" else check_cover(mode))] = "ficgan"
     audio: Literal["copy", "drop"] = "copy"
-
-    @field_validator("mode")
-    @classmethod
-    def _mode(cls, mode: str) -> str:
-        return mode if mode == "ficgan" else check_cover(mode)
 
     @property
     def drawing(self) -> Drawing:
@@ -109,6 +104,7 @@ class Entry(Strict):
 class Settings(Entry):
     """Those of the review; `seed` is of all draws, and as private as the folder."""
 
+    id: ClassVar[str] = ""
     schema_: str = Field(SCHEMA, alias="schema")
     seed: int
     root: Text | None = None
@@ -139,9 +135,6 @@ class Item(Entry):
     possible: tuple[PossibleFace, ...] = ()
 
 
-E = TypeVar("E", bound=Entry)
-
-
 def _alike(one: Sequence[FaceEntry], other: Sequence[FaceEntry]) -> int:
     """How many faces from the beginning are decided alike."""
     pairs = zip(one, other, strict=False)
@@ -157,18 +150,6 @@ def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: dict[st
     return Step(
         number=number, at=at, drop=drop, faces=faces, controls=entry.controls, reviewed=entry.reviewed, film=film
     )
-
-
-def _restored(entry: Entry, step: Step) -> dict[str, Any]:
-    """The values that a step gives back. Faces that were drawn meanwhile stay at hand."""
-    end = step.at + step.drop
-    shown = {face.box: face.draws for face in entry.faces[step.at : end]}
-    faces = [
-        face.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, *shown.get(face.box, ()))))})
-        for face in step.faces
-    ]
-    faces = [*entry.faces[: step.at], *faces, *entry.faces[end:]]
-    return {"faces": tuple(faces), "controls": step.controls, "reviewed": step.reviewed}
 
 
 # -- the folder --------------------------------------------------------------------------------------------------------
@@ -192,7 +173,8 @@ class Review:
             self._items: dict[str, Item] = {}
             for path in sorted(folder.glob("item-*.json")):
                 item = checked(Item, check_schema(read_json(path), ITEM_SCHEMA, str(path)), str(path))
-                self._items[item.id] = item if item.state != "working" else _with(item, state="waiting")
+                again = {"state": "waiting"} if item.state == "working" else {}
+                self._items[item.id] = item.model_copy(update=again)
             self._held = held.pop_all()
         self._steps = max((step.number for entry in self._entries for step in (*entry.past, *entry.future)), default=0)
         # Changes the project of a film by its number, and returns what leads back.
@@ -220,6 +202,9 @@ class Review:
     def _entries(self) -> list[Settings | Item]:
         return [self.settings, *self._items.values()]
 
+    def _entry(self, number: str) -> Settings | Item:
+        return self[number] if number else self.settings
+
     def controls_of(self, item: Item) -> Controls:
         """Those of the file, else those of the review."""
         return item.controls or self.settings.controls
@@ -238,16 +223,16 @@ class Review:
         `step` is the number of the action, where it changes more than this; `film` as of a `Step`.
         """
         with self.lock:
-            entry = self[number] if number else self.settings
+            entry = self._entry(number)
             past = (*entry.past, _step_to(entry, values, self.next_step() if step is None else step, film))[-STEPS:]
             if number and set(values) != {"reviewed"}:
                 values["changed"] = True
-            self._change(entry, values | {"past": past, "future": ()})
+            self.change(number, **values, past=past, future=())
 
     def undoable(self, number: str | None = None, *, redo: bool = False) -> int:
         """The number of the action that `undo` takes back next, or does again until something else is decided; or 0."""
         with self.lock:
-            entries = self._entries if number is None else [self[number]]
+            entries = self._entries if number is None else [self._entry(number)]
             last = max((entry.past[-1].number for entry in entries if entry.past), default=0)
             first = min((entry.future[-1].number for entry in entries if entry.future), default=0)
             return last if not redo else first if first > last else 0
@@ -265,20 +250,28 @@ class Review:
             changed = []
             for entry in self._entries:
                 while (steps := entry.future if redo else entry.past) and steps[-1].number == action:
-                    entry = self._step_back(entry, redo)
-                    changed.append(_id(entry))
+                    self._step_back(entry, redo)
+                    changed.append(entry.id)
+                    entry = self._entry(entry.id)
             return changed
 
-    def _step_back(self, entry: Settings | Item, redo: bool) -> Settings | Item:
+    def _step_back(self, entry: Settings | Item, redo: bool) -> None:
         source, target = (entry.future, entry.past) if redo else (entry.past, entry.future)
-        step, values = source[-1], _restored(entry, source[-1])
-        film = None if step.film is None else self.change_film(_id(entry), step.film)
+        step = source[-1]
+        end = step.at + step.drop
+        shown = {face.box: face.draws for face in entry.faces[step.at : end]}
+        back = (  # faces that were drawn meanwhile stay at hand
+            face.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, *shown.get(face.box, ()))))})
+            for face in step.faces
+        )
+        faces = (*entry.faces[: step.at], *back, *entry.faces[end:])
+        values: dict[str, Any] = {"faces": faces, "controls": step.controls, "reviewed": step.reviewed}
+        film = None if step.film is None else self.change_film(entry.id, step.film)
         target = *target, _step_to(entry, values, step.number, film)
-        same = (values["faces"], values["controls"]) == (entry.faces, entry.controls)
-        if isinstance(entry, Item) and (step.film or not same):
+        if isinstance(entry, Item) and (step.film or (faces, step.controls) != (entry.faces, entry.controls)):
             values["changed"] = True
         past, future = (target, source[:-1]) if redo else (source[:-1], target)
-        return self._change(entry, values | {"past": past, "future": future})
+        self.change(entry.id, **values, past=past, future=future)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -302,21 +295,23 @@ class Review:
             if number in self._items:
                 self._revisions[number] = self.revision
 
-    def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
-        """Change fields of a file's entry on disk, then here, if it can be written; `quiet`: not on disk."""
+    def change(self, number: str, *, quiet: bool = False, **values: Any) -> None:
+        """Change fields of an entry on disk, then here, if it can be written; `quiet`: not on disk."""
         with self.lock:
-            return self._change(self[number], values, quiet)
+            entry = self._entry(number)
+            tree = {**entry.model_dump(by_alias=True), **values}
+            self.take(checked(type(entry), tree, number or "the settings"), quiet=quiet)
 
-    def _change(self, entry: E, values: Mapping[str, Any], quiet: bool = False) -> E:
-        new, number = _with(entry, **values), _id(entry)
-        if not quiet:
-            self._write(f"item-{number}.json" if number else "ui.json", new)
-        if isinstance(new, Item):
-            self._items[number] = new
-        elif isinstance(new, Settings):
-            self.settings = new
-        self.touch(number)
-        return new
+    def take(self, entry: Settings | Item, *, quiet: bool = False) -> None:
+        """Take a new entry, or one in place of another; see `change`."""
+        with self.lock:
+            if not quiet:
+                self._write(f"item-{entry.id}.json" if entry.id else "ui.json", entry)
+            if isinstance(entry, Item):
+                self._items[entry.id] = entry
+            else:
+                self.settings = entry
+            self.touch(entry.id)
 
     def add_folder(self, files: Iterable[tuple[str, bool]]) -> list[Item]:
         """Take files below the root: place, and whether each is a film. Returns the new ones, which are not written."""
@@ -325,15 +320,9 @@ class Review:
             for place, film in files:
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
-                    self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
-                    self.touch(number)
-                    added.append(self._items[number])
+                    added.append(Item(id=number, kind="film" if film else "photo", name=place, place=place))
+                    self.take(added[-1], quiet=True)
         return added
-
-    def add_upload(self, number: str, kind: Kind, name: str, upload: str, width: int, height: int) -> Item:
-        """Take a file that was dropped and is in the folder already."""
-        with self.lock:
-            return self._change(Item(id=number, kind=kind, name=name, upload=upload, width=width, height=height), {})
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
@@ -391,15 +380,6 @@ class Review:
 
     def _write(self, name: str, document: Strict) -> None:
         self.write_file(name, to_text(document.model_dump(mode="json", by_alias=True)).encode(errors="replace"))
-
-
-def _id(entry: Entry) -> str:
-    return entry.id if isinstance(entry, Item) else ""
-
-
-def _with(entry: E, **values: Any) -> E:
-    """A changed entry, checked as one that is read."""
-    return checked(type(entry), {**entry.model_dump(by_alias=True), **values}, _id(entry) or "the settings")
 
 
 def free_name(folder: Path, name: str, suffix: str) -> Path:

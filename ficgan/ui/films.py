@@ -19,12 +19,12 @@ from ficgan.errors import FicganError, InputError
 from ficgan.folders import work_folder
 from ficgan.images import film_suffix
 from ficgan.records import own_sidecar
-from ficgan.ui import Item, free_name
+from ficgan.ui import free_name
 from ficgan.ui.tasks import DecidedFilm
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 from ficgan.video import VideoSettings
 from ficgan.video.decided import FilmPlan, decide
-from ficgan.video.decisions import Decision
+from ficgan.video.decisions import Decision, Region
 from ficgan.video.project import Project
 from ficgan.video.tracks import Track
 
@@ -44,7 +44,7 @@ class DeskFilms:
         self._asked: dict[str, int] = {}  # the frame of a film that was asked for last, drawn
         self.review.change_film = self._change
 
-    def analyse(self, number: str) -> Item:
+    def analyse(self, number: str) -> None:
         """Find the faces and people of a film."""
         folder, item = self.review.film_folder(number), self.review[number]
         if not (folder / "project.json").exists():
@@ -53,16 +53,10 @@ class DeskFilms:
             source, mode = self.review.source(item), self.review.settings.controls.mode
             self._do("films", "analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
-        return self.review.change(
-            number,
-            state="ready",
-            error="",
-            people=sum(not tracks[0].kind for _, tracks in _groups(film)),
-            width=film.source.width,
-            height=film.source.height,
-            stamp=self.review.stamp(item),
-            notes=film.source.notes,
-        )
+        people = sum(not tracks[0].kind for _, tracks in _groups(film))
+        about = {name: getattr(film.source, name) for name in ("width", "height", "notes")}
+        stamp = self.review.stamp(item)
+        self.review.change(number, state="ready", error="", people=people, stamp=stamp, **about)
 
     def _do(self, where: str, task: str, number: str, **given: Any) -> Any:
         """A task of a worker; the page hears how far it is."""
@@ -146,14 +140,14 @@ class DeskFilms:
         film.save_document(self.review.film_folder(number))
         self._remember(number, film)
 
-    def save(self, number: str) -> Future[Any]:
+    def save(self, number: str) -> None:
         """Render a film into the output folder when its turn comes."""
         self._cancelled.discard(number)
         self.review.change(number, quiet=True, state="working", error="")
         self.work.progress[number] = (0, None, "waiting")
-        return self.queue.put(lambda: self.work.run(number, "preparing to render", self._render), NOW)
+        self.queue.put(lambda: self.work.run(number, "preparing to render", self._render), NOW)
 
-    def _render(self, number: str) -> Item:
+    def _render(self, number: str) -> None:
         """The film as decided, into the output folder."""
         item = self.review[number]
         source = self.review.source(item)
@@ -172,11 +166,12 @@ class DeskFilms:
             # What was decided stays; only this result is missing. The disk may be full.
             cancelled = number in self._cancelled
             why = "Rendering was cancelled." if cancelled else hide_path(sentence(error), source, item.name)
-            return self.review.change(number, quiet=True, state="ready", error=why)
+            self.review.change(number, quiet=True, state="ready", error=why)
+            return
         notes = made["notes"]
         if made["reidentified"]:
             notes.insert(0, "A source face is still recognised; look at the result before you publish it.")
-        return self.review.change(number, state="ready", error="", saved=place, changed=False, notes=tuple(notes))
+        self.review.change(number, state="ready", error="", saved=place, changed=False, notes=tuple(notes))
 
     # -- for the page -------------------------------------------------------------------------------------------------
 
@@ -184,19 +179,15 @@ class DeskFilms:
         """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
         film, plan = self.load(number), self._plan(number)
         times, ends = film.times, _ends(film)
-        regions = []
-        for region in film.regions:
-            place = {"from": float(times[region.first]), "to": float(ends[region.last])}
-            regions.append(region.model_dump(mode="json") | place)
         return {
             "width": film.source.width,
             "height": film.source.height,
             "frames": len(film.pts),
             "rate": film.rate,
-            "duration": _length(film),
+            "duration": float(ends[-1]) if len(ends) else 0.0,
             "default": _shown(film.decisions.default),
             "people": [self._person(number, film, plan, person, tracks) for person, tracks in _groups(film)],
-            "regions": regions,
+            "regions": [region.model_dump(mode="json") | _when(film, region) for region in film.regions],
             "cuts": times[list(film.cuts)].tolist(),
             "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
@@ -218,7 +209,16 @@ class DeskFilms:
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
             "drawing": None if choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [_appearance(film, track) for track in tracks],
+            "tracks": [
+                {name: getattr(track, name) for name in ("id", "first", "last", "notes", "kind")}
+                | _when(film, track)
+                | {
+                    "score": round(float(track.scores.max()), 2),
+                    "best": track.first + int(track.scores.argmax()),
+                    "keys": [key.model_dump() for key in track.keys],
+                }
+                for track in tracks
+            ],
             "spans": [span for track in tracks for span in _spans(film, plan, track)],
         }
 
@@ -313,7 +313,12 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 def _ends(film: Project) -> NDArray[np.float64]:
     """Second at which each frame ends."""
-    return np.append(film.times[1:], _length(film))
+    return np.append(film.times[1:], film.times[-1:] + 1 / film.rate)
+
+
+def _when(film: Project, place: Track | Region) -> dict[str, float]:
+    """The seconds in which a track or region is there."""
+    return {"from": float(film.times[place.first]), "to": float(_ends(film)[place.last])}
 
 
 def _groups(film: Project) -> list[tuple[int, list[Track]]]:
@@ -323,11 +328,6 @@ def _groups(film: Project) -> list[tuple[int, list[Track]]]:
         for person, tracks in film.people.items()
         for group in ([tracks] if person else [[track] for track in tracks])
     ]
-
-
-def _length(film: Project) -> float:
-    """Seconds to the end of the last frame."""
-    return float(film.times[-1]) + 1 / film.rate if len(film.times) else 0.0
 
 
 def _completed(film: Project, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,17 +355,6 @@ def _before(film: Project, change: Mapping[str, Any]) -> dict[str, Any]:
 def _shown(mode: str) -> str:
     """A mode of a film without the keys it may hold."""
     return mode if mode in ("", "keep") else "black" if mode == "solid" else shown(mode)
-
-
-def _appearance(film: Project, track: Track) -> dict[str, Any]:
-    """A track, for the page."""
-    return {name: getattr(track, name) for name in ("id", "first", "last", "notes", "kind")} | {
-        "from": float(film.times[track.first]),
-        "to": float(_ends(film)[track.last]),
-        "score": round(float(track.scores.max()), 2),
-        "best": track.first + int(track.scores.argmax()),
-        "keys": [key.model_dump() for key in track.keys],
-    }
 
 
 def _spans(film: Project, plan: FilmPlan, track: Track) -> Iterator[list[Any]]:

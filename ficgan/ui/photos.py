@@ -23,9 +23,6 @@ from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, sentence
 
-# How the new faces of people who are in several photos were drawn, with identity codes of the sources.
-PEOPLE = "people.json"
-
 
 class DeskPhotos:
     """The photos of a review. Decisions are written to disk at once and drawn in their turn."""
@@ -33,9 +30,10 @@ class DeskPhotos:
     def __init__(self, work: Workplace) -> None:
         self.work, self.review, self.queue = work, work.review, Queue("photos")
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
+        # How the new faces of people who are in several photos were drawn, with identity codes of the sources.
         self._identities: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            self._identities = dict(json.loads((self.review.folder / PEOPLE).read_text()))
+            self._identities = dict(json.loads((self.review.folder / "people.json").read_text()))
 
     def _task(self, item: Item) -> PhotoTask:
         """A photo as it is decided, for the worker."""
@@ -47,7 +45,7 @@ class DeskPhotos:
     def _do(self, task: str, item: Item, **given: Any) -> Any:
         return self.work.do("photos", task, photo=self._task(item), **given)
 
-    def draw(self, number: str) -> Item:
+    def draw(self, number: str) -> None:
         """The faces of a photo as decided, and the preview of it; a photo that is new or changed is looked at first."""
         item, stamp = self.review[number], self.review.stamp(self.review[number])
         if item.stamp != stamp or item.state == "waiting":
@@ -62,7 +60,6 @@ class DeskPhotos:
                 found |= {"faces": faces, "past": (), "future": (), "reviewed": False}
             self.review.change(number, quiet=True, stamp=stamp, **found)
         self._render(number, "render")
-        return self.review[number]
 
     def _render(self, number: str, task: str, **given: Any) -> Any:
         item = self.review[number]
@@ -70,7 +67,7 @@ class DeskPhotos:
         made = self._do(task, item, **given)
         if any(name not in self._identities for name in made["people"]):
             self._identities = {**made["people"], **self._identities}
-            self.review.write_file(PEOPLE, json.dumps(self._identities).encode())
+            self.review.write_file("people.json", json.dumps(self._identities).encode())
         for kind in ("after", "result"):
             self.review.write_file(f"{kind}-{number}.jpg", made[kind])
         self._drawn[number] = basis
@@ -90,9 +87,9 @@ class DeskPhotos:
     def redraw(self, number: str, priority: int = NOW) -> Future[Any]:
         """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
 
-        def draw(number: str) -> Item:
-            item = self.review[number]
-            return item if self._drawn.get(number) == self._from(item) else self.draw(number)
+        def draw(number: str) -> None:
+            if self._drawn.get(number) != self._from(self.review[number]):
+                self.draw(number)
 
         return self.queue.put(lambda: self.work.run(number, "drawing", draw), priority)
 
@@ -122,11 +119,11 @@ class DeskPhotos:
     def add_face(self, number: str, box: tuple[float, float, float, float]) -> Future[Any]:
         """Take a box that was drawn over a face that the detector missed."""
 
-        def add() -> Item:
+        def add() -> None:
             entry = FaceEntry(**self._do("closer", self.ready(number), box=box), drawn=True)
             with self.review.lock:
                 self.review.decide(number, faces=(*self.review[number].faces, entry))
-            return self.draw(number)
+            self.draw(number)
 
         self.ready(number)
         return self.queue.put(add, NOW)
@@ -200,7 +197,7 @@ class DeskPhotos:
     def save(self, number: str) -> Future[Any]:
         """Write the result of a photo into the output folder, under a name that is free."""
 
-        def save() -> Item:
+        def save() -> None:
             try:
                 with self.work.stage(number, "saving"):
                     item = self.review[number]
@@ -208,7 +205,7 @@ class DeskPhotos:
                     place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
                     made = self._render(number, "save", output=path, place=place, options=options)
                     self.work.write_sidecar(path, item, made["sidecar"])
-                    return self.review.change(number, saved=place, changed=False)
+                    self.review.change(number, saved=place, changed=False)
             except Exception as error:
                 self.review.change(number, quiet=True, error=sentence(error))
                 raise

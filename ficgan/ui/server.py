@@ -124,7 +124,7 @@ class _Routes:
             ("POST", f"{item}/look", self.look),
             ("GET", item + "/picture/{kind}", self.picture),
             ("POST", f"{item}/controls", self.controls),
-            ("POST", f"{item}/save", self.save),
+            ("POST", f"{item}/save", lambda call: session.save(call.item.id) or call.item),
             ("POST", f"{item}/cancel", lambda call: {"cancelled": films.cancel(call.item.id)}),
             ("POST", f"{item}/undo", self.undo),
             ("GET", f"{item}/decisions.json", lambda call: _download(session.decisions(call.item.id))),
@@ -270,10 +270,6 @@ class _Routes:
         if "whole" in call.query:
             return self.photos.whole(number) if kind == "after" else self.session.whole(number)
         return self.review.picture(kind, number) if kind in ("thumb", "before", "after", "result") else None
-
-    def save(self, call: _Call) -> Any:
-        future = self.session.save(call.item.id)
-        return call.item if call.item.kind == "film" else future
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,8 @@ class Session(Workplace):
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
             kind: Kind = "film" if made.pop("film") else "photo"
-            item = self.review.add_upload(number, kind, name, upload, **made)
+            item = Item(id=number, kind=kind, name=name, upload=upload, **made)
+            self.review.take(item)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
                 left.unlink(missing_ok=True)
@@ -187,8 +188,8 @@ class Session(Workplace):
 
     # -- results ------------------------------------------------------------------------------------------------------
 
-    def save(self, number: str) -> Future[Any]:
-        """Write the result of a file into the output folder, under a name that is free."""
+    def save(self, number: str) -> Future[Any] | None:
+        """Write the result of a file into the output folder, under a name that is free; None: a film takes longer."""
         item = self.review[number]
         if item.state in ("waiting", "working"):
             raise InputError(f"{item.name}: was not looked at yet; wait for it")

@@ -53,10 +53,7 @@ class AlignedInput(nn.Module):
         self.register_buffer("theta", torch.from_numpy(_theta(matrix, resolution, size)).float(), persistent=False)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop.
-
-        With a generator each is varied at random.
-        """
+        """Crops [B,3,R,R] in [−1, 1] as a recogniser sees them, [B,3,h,w] in 0..255; varied with a generator."""
         x = (x.float() + 1) * 127.5
         if self.pool > 1:
             x = F.avg_pool2d(x, self.pool)
@@ -134,10 +131,7 @@ class Verifier(nn.Module):
         return super().train(False)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
-
-        With a generator crops are varied at random.
-        """
+        """Embeddings, float32 also under autocast, of crops [B,3,R,R] in [−1, 1]; varied with a generator."""
         return self.read((x, generator))[0]
 
     def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
@@ -213,7 +207,6 @@ def _own_prelus(graph: fx.GraphModule) -> None:
             graph.add_module(node.target, own)
     graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
-    graph.recompile()
 
 
 def _add_taps(graph: fx.GraphModule, size: Size) -> None:

@@ -34,6 +34,7 @@ SPHEREFACE_POINTS: NDArray[np.float64] = np.array(
 )
 SPHEREFACE_POINTS.setflags(write=False)
 SPHEREFACE_SIZE = (112, 96)
+_MEAN, _SCALE = 127.5, 128.0
 
 
 class ResidualUnit(nn.Module):
@@ -137,9 +138,6 @@ def load_sphereface(path: Path) -> SphereFace20:
     return network.eval()
 
 
-_MEAN, _SCALE = 127.5, 128.0
-
-
 @dataclass(frozen=True)
 class VerifierTraining:
     """Numbers of a training run, the paper's where it gives them; `base`, `gamma`, `least` are of λ."""
@@ -162,10 +160,6 @@ class VerifierTraining:
     def __post_init__(self) -> None:
         if min(self.steps, self.batch) < 1 or not self.learning_rate > 0 or not 0 < self.held_out < 1 or self.seed < 0:
             raise UsageError("Steps, batch and learning rate must be above 0, the held-out fraction between 0 and 1.")
-
-    def balance(self, step: int) -> float:
-        """λ at a step, as SphereFace was trained."""
-        return max(self.least, self.base * (1 + self.gamma * step) ** -1)
 
     def rate(self, step: int) -> float:
         return self.learning_rate * 0.1 ** ((7 * step >= 4 * self.steps) + (7 * step >= 6 * self.steps))
@@ -224,7 +218,8 @@ class VerifierTrainer:
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(self.step)
         embeddings, people = self.network.train()(x)[0], self.train_people[chosen].to(self.device)
-        loss = angular_margin_loss(embeddings, self.head, people, weight_of_softmax=config.balance(self.step))
+        balance = max(config.least, config.base * (1 + config.gamma * self.step) ** -1)
+        loss = angular_margin_loss(embeddings, self.head, people, weight_of_softmax=balance)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         value = float(loss.detach())
@@ -236,12 +231,11 @@ class VerifierTrainer:
         self.step += 1
         return value
 
+    @torch.no_grad()
     def measure(self) -> Accuracy:
         """Same/different decisions on 3,000 pairs of held-out people."""
         self.network.eval()
-        with torch.no_grad():
-            chunks = self.test_rows.split(256)
-            embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in chunks])
+        embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in self.test_rows.split(256)])
         return verification_accuracy(embeddings, self.test_people, pairs=3000, seed=self.config.seed)
 
     def _input(self, rows: Tensor) -> Tensor:
@@ -330,7 +324,7 @@ def load_verifier(spec: str, *, alignment: Alignment, resolution: int, device: s
         points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
     else:
         network = load_sphereface(path)
-        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
+        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, _MEAN, _SCALE
     aligned = AlignedInput(alignment, resolution, points, size)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
     return verifier.to(device).to(memory_format=torch.channels_last)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ficgan.faces import FaceDetector, Recognizer
     from ficgan.faces.covers import ObjectDetector
     from ficgan.video.decisions import Drawing
-    from ficgan.video.people import People
     from ficgan.video.read import VideoSource
 
 
@@ -111,9 +111,6 @@ class EncodeOptions(FilmEncoding):
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-# -- what redacts a film -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class VideoTools:
     """What redacts a film.
@@ -154,60 +151,6 @@ class VideoTools:
         return self.gate is not None and self.policy.verify
 
 
-@dataclass(eq=False)
-class FilmEngine:
-    """What all films of one `Deidentifier` share, with its names.
-
-    Args:
-        base: tools as photos have them; `recognizer` may still be None.
-        psi: None: what suits a film.
-    """
-
-    base: VideoTools
-    mode: str
-    mask_scale: float
-    psi: float | None
-    thorough: bool = False
-    redrawn: Callable[[Drawing], FilmEngine] | None = None
-    _people: People | None = None
-
-    def settings(self, **changes: Any) -> VideoSettings:
-        """The usual settings with this mode, and what is changed."""
-        verify = "sampled" if self.base.policy.verify else "off"
-        return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
-
-    def tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film; a mode that is not `trusted` may not run programs."""
-        from ficgan.faces import get_recognizer
-        from ficgan.faces.detection import PyramidDetector
-
-        if self.base.recognizer is None:  # people are told apart even where results are not verified
-            self.base = replace(self.base, recognizer=get_recognizer("auto"))
-        model, detector, methods, other = self.base.face_model, self.base.detector, self.base.methods, self.redrawn
-        if generate and settings.mode == "ficgan" and model is None:
-            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
-        psi = self.psi if self.psi is not None else 0.0 if model is None else model.auto_psi(2)
-        # A photo is searched at several scales; a film has many looks at the same face.
-        if isinstance(detector, PyramidDetector) and not self.thorough:
-            detector = detector.once()
-        if trusted:
-            methods = methods.trusting(settings.mode)
-        redrawn = None if other is None else lambda drawing: other(drawing).tools(settings, generate=generate)
-        return replace(self.base, detector=detector, psi=psi, methods=methods, redrawn=redrawn)
-
-    def linked(self, settings: VideoSettings) -> People | None:
-        """People known from the earlier films, where they are to be linked."""
-        from ficgan.video.people import People
-
-        if settings.link != "job":
-            return None
-        if self._people is None:
-            recognizer = self.tools(settings, generate=False).recognizer
-            assert recognizer is not None
-            self._people = People.of(recognizer, "job")
-        return self._people
-
-
 @dataclass(frozen=True, eq=False)
 class FilmTask:
     """A film at work: what its stages have in common."""
@@ -217,6 +160,9 @@ class FilmTask:
     source: VideoSource
     settings: VideoSettings
     progress: Progress = unheard
+    output: Path = Path()
+    encode: EncodeOptions = EncodeOptions()
+    overwrite: bool = False
 
     def step(self, stage: str, total: int | None) -> Callable[[int], None]:
         """To be called with the number of each frame done; reports progress."""

@@ -6,9 +6,9 @@ Source of the association: Bewley et al., "Simple online and realtime tracking",
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, pairwise
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,7 @@ class _Active:
 
     def advance(self, now: float) -> None:
         gap, self._time = now - self._time, now
-        self.place = self.place.after(PLACE, gap, self.size)
-        self.log_size = self.log_size.after(LOG_SIZE, gap)
+        self.place, self.log_size = self.place.after(PLACE, gap, self.size), self.log_size.after(LOG_SIZE, gap)
 
     def see(self, sighting: Sighting, now: float) -> None:
         centre, log_size = measured(sighting.face.box)
@@ -58,10 +57,8 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last.
-
-    Tracklets get their ids from `ids`.
-    """
+    """Follows faces from frame to frame, one film at a time; a tracklet, with an id of `ids`, ends `patience` seconds
+    after its last sighting."""
 
     def __init__(self, patience: float = 1.5, ids: Iterator[int] | None = None):
         self._patience, self._ids, self._scene = patience, ids or count(1), 0
@@ -162,19 +159,15 @@ class Chain:
         self.times = times[[sighting.frame for sighting in sightings]]
         self.centres, self.log_sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
         # [n,2] pixels per second over three sightings that follow each other; 0 of a single one.
-        reach = min(2, len(sightings) - 1)
-        self.velocities = np.zeros((1, 2))
+        self.velocities, reach = np.zeros((1, 2)), min(2, len(sightings) - 1)
         if reach:
             away = self.centres[reach:] - self.centres[:-reach]
             self.velocities = away / (self.times[reach:] - self.times[:-reach])[:, None]
         self.speed = float(np.linalg.norm(self.velocities, axis=1).max())
         # Whether it holds a sighting.
         self.is_face = not all(owner.weak for owner in owners)
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether one of its faces is confirmed; of weaker finds alone nothing is asked."""
-        return not self.is_face or any(owner.confirmed for owner in self.owners if not owner.weak)
+        # Whether one of its faces is confirmed; of weaker finds alone nothing is asked.
+        self.is_confirmed = not self.is_face or any(owner.confirmed for owner in owners if not owner.weak)
 
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
@@ -195,23 +188,17 @@ def chains(
     """
     for tracklet in weak:
         tracklet.weak = True
-    found = [
-        Chain(list(part), [tracklet] * len(part), times)
-        for tracklet in (*sure, *weak)
-        for part in _unbroken(tracklet.sightings, looks)
-    ]
-    between = float(np.diff(times[np.asarray(looks, np.int64)]).max(initial=0.0))
+    searched, found = np.asarray(looks, np.int64), list[Chain]()
+    for tracklet in (*sure, *weak):  # parted by every look in vain
+        numbers = np.searchsorted(searched, [sighting.frame for sighting in tracklet.sightings])
+        for rows in np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers) > 1) + 1):
+            part = [tracklet.sightings[row] for row in rows]
+            found.append(Chain(part, [tracklet] * len(part), times))
+    between = float(np.diff(times[searched]).max(initial=0.0))
     found = _joined(found, min(2 * between, patience), NEAR, times)
     for _ in range(PASSES):
         found = _joined(found, patience, FAR, times, faces=True)
     return found
-
-
-def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Sequence[Sighting]]:
-    """Parts of a tracklet without a look in vain."""
-    numbers = np.searchsorted(np.asarray(looks), [sighting.frame for sighting in sightings])
-    bounds = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(sightings)]
-    return [sightings[first:last] for first, last in pairwise(bounds)]
 
 
 def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
@@ -274,17 +261,26 @@ def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[i
     Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
     """
     faces_in = Counter(sighting.frame for tracklet in sure for sighting in tracklet.sightings)
-    ends: dict[int, list[Sighting]] = {}
+    ends: defaultdict[int, list[Sighting]] = defaultdict(list)
     for tracklet in sure:
         for sighting in (tracklet.sightings[0], tracklet.sightings[-1]):
-            ends.setdefault(sighting.frame, []).append(sighting)
+            ends[sighting.frame].append(sighting)
+
+    def is_near(weak: Sighting, seen: Sighting) -> bool:
+        (centre, log_size), (place, log) = measured(weak.face.box), measured(seen.face.box)
+        away = float(np.linalg.norm(place - centre)) / math.exp(log.mean())
+        gap = abs(times[seen.frame] - times[weak.frame])
+        return abs(float((log - log_size).mean())) <= RESIZE and bool(away <= _dash(gap))
 
     def is_likely(chain: Chain) -> bool:
         if chain.is_face:
             return any(owner is not chain.owners[0] for owner in chain.owners)
-        first, score = chain.sightings[0].frame, chain.sightings[0].face.score
-        begins = first in cuts and score >= BEGUN and faces_in[first] < faces_in[first - 1]
-        return begins or _flashes(chain, cuts, ends, times)
+        first, last = chain.sightings[0], chain.sightings[-1]
+        fewer = first.frame in cuts and faces_in[first.frame] < faces_in[first.frame - 1]
+        # In a flash a face was seen about here in the frame before its scene, or in the one after it.
+        sides = [(first, first.frame - 1)] * (first.frame in cuts) + [(last, last.frame + 1)] * (last.frame + 1 in cuts)
+        flashes = any(is_near(weak, seen) for weak, frame in sides for seen in ends[frame])
+        return flashes or (fewer and first.face.score >= BEGUN)
 
     return [chain for chain in found if is_likely(chain)]
 
@@ -294,28 +290,11 @@ def _dash(gap: Floats) -> Floats:
     return np.minimum(0.5 + DASH * np.maximum(gap, 0.04), LEAP)
 
 
-def _flashes(chain: Chain, cuts: Sequence[int], ends: Mapping[int, Sequence[Sighting]], times: Floats) -> bool:
-    """Whether a face was seen about here in the frame before the scene of a chain, or in the one after it."""
-    for sighting, step, cut in ((chain.sightings[0], -1, 0), (chain.sightings[-1], 1, 1)):
-        if sighting.frame + cut not in cuts:
-            continue
-        centre, log_size = measured(sighting.face.box)
-        for seen in ends.get(sighting.frame + step, ()):
-            place, log = measured(seen.face.box)
-            away = float(np.linalg.norm(place - centre)) / math.exp(log.mean())
-            gap = abs(times[seen.frame] - times[sighting.frame])
-            if abs(float((log - log_size).mean())) <= RESIZE and away <= _dash(gap):
-                return True
-    return False
-
-
 def abrupt_ends(
     found: Sequence[Chain], cuts: Sequence[int], looks: Sequence[int], times: Floats, pad: float, size: tuple[int, int]
 ) -> list[tuple[Sighting, str]]:
-    """Sightings with which a track of a fast face begins or ends in mid-picture, with the reason.
-
-    As it moved, it would have left its cover before the pad ends, and it was not seen in the next look.
-    """
+    """Sightings with which a track of a fast face begins or ends in mid-picture, with the reason: as it moved, it would
+    have left its cover before the pad ends, and it was not seen in the next look."""
     doubts = []
     scenes = np.searchsorted(cuts, looks, side="right")
     for chain in found:
@@ -327,9 +306,7 @@ def abrupt_ends(
             if not 0 <= n < len(looks) or scenes[n] != scenes[n - side]:
                 continue
             place = chain.centres[end] + velocity * (times[looks[n]] - times[sighting.frame])
-            if (
-                float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean())
-                and ((place >= 0) & (place <= size)).all()
-            ):
+            fast = float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean())
+            if fast and ((place >= 0) & (place <= size)).all():
                 doubts.append((sighting, why))
     return sorted(doubts, key=lambda doubt: doubt[0].frame)

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import IO, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ficgan.faces.mesh import SmoothConfig
 from ficgan.video import CHUNK, HOLD, VideoSettings
 from ficgan.video.decisions import Drawing
 from ficgan.video.project import Project
-from ficgan.video.source import Frame
+from ficgan.video.read import Frame
 from ficgan.video.tracks import SEEN, UNSURE, Track, TrackSet
 
 # Sides in pixels below which a face counts as too small to generate.
@@ -91,11 +92,6 @@ class FilmFinding:
     distance: float
     matched_by: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        box = [round(value, 1) for value in self.box]
-        numbers = {"time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
-        return {"frame": self.frame, **numbers, "matched_by": list(self.matched_by)}
-
 
 @dataclass
 class CheckReport:
@@ -111,7 +107,9 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         tree = {**asdict(self), "checked": not self.unchecked}
-        tree["findings"] = [finding.to_dict() for finding in self.findings]
+        for one in tree["findings"]:
+            rounded = {"time": round(one["time"], 3), "box": [round(value, 1) for value in one["box"]]}
+            one |= {**rounded, "distance": round(one["distance"], 4), "matched_by": list(one["matched_by"])}
         reason = tree.pop("unchecked")
         return {**tree, "reason": reason} if reason else tree
 
@@ -150,7 +148,7 @@ class FilmPlan:
             Appearance(
                 track.id,
                 self.people[track.id],
-                track.face(frame.index),
+                track.face(row),
                 str(self.modes[track.id][row]),
                 track.kind,
                 self.bridged.get(track.id, {}).get(row),
@@ -177,7 +175,7 @@ class FilmPlan:
         rows = [track.boxes[row] for track, row in present if self.modes[track.id][row] == "keep"]
         return np.array(rows, np.float32).reshape(-1, 4)
 
-    def objects(self) -> dict[str, dict[str, int]]:
+    def objects(self) -> dict[str, Counter[str]]:
         """Of what is no face, by its kind: tracks that are covered, and finds of single frames covered and kept."""
         found = {kind: Counter(tracks=0, covered=0, kept=0) for kind in self.film.object_covers}
         for track in self.tracks:
@@ -185,7 +183,7 @@ class FilmPlan:
                 kept = int((self.modes[track.id] == "keep").sum())
                 counts = Counter(tracks=int(kept < len(track)), covered=len(track) - kept, kept=kept)
                 found.setdefault(track.kind, Counter()).update(counts)
-        return {kind: dict(counts) for kind, counts in found.items()}
+        return found
 
     def auditions(self) -> dict[int, set[str]]:
         """Frame → people whose identities are tried on it: a frame a second each, 3 to 8, spread over those seen."""
@@ -213,6 +211,11 @@ class FilmPlan:
                     yield track, row
 
 
+def fallback_of(drawing: Drawing | None, usual: str) -> str:
+    """What covers a face that cannot be drawn as wanted."""
+    return usual if drawing is None else drawing.fallback
+
+
 def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     """The rules of a film applied to its tracks; where another person may be, a new face falls back."""
     decider, scope = film.decider(), film.source.fingerprint or "film"
@@ -225,10 +228,9 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
         if track.kind:
             modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
             continue
-        fallback = settings.fallback if face.drawing is None else face.drawing.fallback
         unsure = (decided == "ficgan") & (track.origin == UNSURE)
-        modes[track.id] = np.where(unsure, fallback, decided)
-        fallbacks.update({"unsure": int(unsure.sum())} if unsure.any() else {})
+        modes[track.id] = np.where(unsure, fallback_of(face.drawing, settings.fallback), decided)
+        fallbacks.update(["unsure"] * int(unsure.sum()))
         alone = film.decisions.tracks.get(track.id)
         linked = settings.link != "none" and track.person > 0 and not (alone is not None and alone.redrawn)
         where = "job" if settings.link == "job" and linked else scope
@@ -249,10 +251,9 @@ def cover_findings(plan: FilmPlan, findings: Sequence[FilmFinding], fallback: st
     found: dict[int, list[int]] = {}
     for track, row in plan.generated(findings):
         found.setdefault(track.id, []).append(row)
-    for number, touched in found.items():
-        near = np.zeros(len(modes[number]), bool)
-        touched.sort()
-        for row, following in zip(touched, [*touched[1:], touched[-1]], strict=True):
+    for number, rows in found.items():
+        near, rows = np.zeros(len(modes[number]), bool), sorted(rows)
+        for row, following in pairwise([*rows, rows[-1]]):
             last = following if following - row < plan.film.rate else row
             near[max(0, row - reach) : last + reach + 1] = True
         near &= modes[number] == "ficgan"

@@ -1,13 +1,6 @@
 """Who is hidden and who stays: the decisions of a film, and the boxes that a person draws.
 
-Several rules may concern one face. The strongest level that has one decides:
-
-1. track: a decision on the face's track, in all of it or in a span of time
-2. person: the same on its person
-3. span or box: spans on everybody, and boxes of the picture
-4. default: faces are hidden; where people were selected (`only`), others who are known are kept
-
-In a level hiding beats keeping, then the later rule wins (spans come after decisions on the whole film).
+Of the rules on one face the strongest level decides: track, person, spans and boxes, default (docs/video-project.md).
 """
 
 from __future__ import annotations
@@ -19,15 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from ficgan.anonymizers.modes import check_mode, mode_type, shown
@@ -90,6 +75,11 @@ class Decision(_Brief):
     drawing: Drawing | None = None
     reason: Text = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, str) else value
+
     @property
     def redrawn(self) -> bool:
         """Whether it says anything of the new face."""
@@ -133,16 +123,13 @@ class BoxRule(_Timed):
     box: Box
 
 
-_Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)]
-
-
 class Decisions(Strict):
     """All rules of a film; where `only` names people to hide, everybody else who is known is kept."""
 
     default: HidingMode = "ficgan"
     only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
-    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
-    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    people: dict[PositiveInt, Decision] = Field(default_factory=dict)
+    tracks: dict[PositiveInt, Decision] = Field(default_factory=dict)
     spans: tuple[SpanRule, ...] = ()
     boxes: tuple[BoxRule, ...] = ()
 
@@ -213,9 +200,7 @@ def _rules(decisions: Decisions) -> Iterator[_Rule]:
 
 class Decider:
     """Decisions, looked up for each face of each frame, `times` [frames] in seconds; boxes are cut to `size` before.
-
-    What is no face gets the cover of its kind (`covers`) where a rule does not name another one.
-    """
+    What is no face gets the cover of its kind (`covers`) where a rule does not name another one."""
 
     def __init__(
         self,
@@ -234,8 +219,7 @@ class Decider:
         rules, winners = self._winners(track)
         modes = [rule.mode for rule in rules]
         if track.kind:
-            usual = self._covers.get(track.kind, OPAQUE[0])
-            named = ("keep", *COVERS)
+            usual, named = self._covers.get(track.kind, OPAQUE[0]), ("keep", *COVERS)
             modes = [rule.mode if rule.level != _DEFAULT and rule.mode in named else usual for rule in rules]
         return np.array(modes, mode_type(modes))[winners]
 
@@ -251,9 +235,7 @@ class Decider:
         return [
             {
                 "rule": rule.name,
-                "reason": rule.reason,
-                "start": rule.start,
-                "end": rule.end,
+                **{name: getattr(rule, name) for name in ("reason", "start", "end")},
                 "tracks": sorted(track.id for track, _ in cases),
                 "people": sorted({track.person for track, _ in cases}),
                 "rows": sum(rows for _, rows in cases),
@@ -274,9 +256,8 @@ class Decider:
 
 
 def _region_mode(mode: str) -> str:
-    covers = [cover for cover in HIDING if cover != "ficgan"]
-    if mode not in covers:
-        use = f"a region has no landmarks to place a new face by; use {', '.join(covers)}"
+    if mode not in HIDING[1:]:
+        use = f"a region has no landmarks to place a new face by; use {', '.join(HIDING[1:])}"
         raise ValueError(f"{use}, or to keep the faces inside a box decisions.boxes")
     return mode
 
@@ -311,8 +292,8 @@ class Region(_Brief):
             return None
         if self.box is not None:
             return np.asarray(self.box, np.float32)
-        corners = np.array([key.box for key in self.keys])
-        return np.array([np.interp(frame, [key.frame for key in self.keys], c) for c in corners.T], np.float32)
+        frames, sides = [key.frame for key in self.keys], zip(*(key.box for key in self.keys), strict=True)
+        return np.array([np.interp(frame, frames, side) for side in sides], np.float32)
 
 
 def edits_of(decisions: Decisions, regions: Iterable[Region], tracks: Iterable[Track] = ()) -> tuple[str, ...]:
@@ -324,17 +305,15 @@ def edits_of(decisions: Decisions, regions: Iterable[Region], tracks: Iterable[T
 
     edits = []
     for rule in _rules(decisions):
-        if rule.name != "default":
-            first = "" if rule.start is None else f" from {rule.start:g} s"
-            last = "" if rule.end is None else f" to {rule.end:g} s"
-            edits.append(sentence(rule.name + first + last, rule.mode, rule.reason))
+        if rule.level != _DEFAULT:
+            ends = [f" {word} {at:g} s" for word, at in (("from", rule.start), ("to", rule.end)) if at is not None]
+            edits.append(sentence("".join([rule.name, *ends]), rule.mode, rule.reason))
     for region in regions:
         box = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
         where = f"in frames {region.first} to {region.last} {box}"
         edits.append(sentence(where, region.mode, region.reason))
-    places = [(track.id, len(track.keys)) for track in tracks if track.keys]
-    edits += [f"Track {track}: its box was moved by hand, set in {count} frames." for track, count in places]
-    return tuple(edits)
+    moved = [track for track in tracks if track.keys]
+    return (*edits, *(f"Track {one.id}: its box was moved by hand, set in {len(one.keys)} frames." for one in moved))
 
 
 def _corners(box: tuple[float, ...]) -> str:

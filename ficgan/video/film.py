@@ -32,9 +32,8 @@ from ficgan.video.found import find_faces, independent_detector
 from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
-from ficgan.video.read import open_video
+from ficgan.video.read import Frame, open_video
 from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, render_segments
-from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated_people
 from ficgan.video.write import Assembled, check_output
@@ -74,23 +73,19 @@ def process_film(
     tools.prepare({settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        task = FilmTask(tools, path, source, settings, progress or unheard)
+        task = FilmTask(tools, path, source, settings, progress or unheard, Path(output), encode, overwrite)
+        check_output(source, output, encode, overwrite=overwrite)
         if source.live:
             if rules:
                 raise UsageError(f"{source.name}: exemptions need a film that can be read twice; record it first")
-            return record_live(task, output, encode, overwrite=overwrite)
-        output = Path(output)
-        check_output(source, output, encode, overwrite=overwrite)
-        work = stack.enter_context(working(output))
-        state, before = JobState.of(work, tools, _identity_of(task, rules, encode)), _state_of(path)
-        if state.analysed:
-            film = Project.load(work)
-        else:
+            return record_live(task)
+        work = stack.enter_context(working(task.output))
+        state, before = JobState.of(work, tools, _identity_of(task, rules)), _state_of(path)
+        if not state.analysed:
             find_faces(task, rules, people, work / _DETECTIONS).save(work, overwrite=True)
-            film = Project.load(work)
             state.note(analysed=True)
-        result, made = _redacted(task, film, state, output, encode)
-        _publish(made, output, task, before, overwrite=overwrite)
+        result, made = _redacted(task, Project.load(work), state)
+        _publish(made, task, before)
         return result
 
 
@@ -144,8 +139,7 @@ def render_film(
         settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
     """
-    output, encode = Path(output), encode or EncodeOptions()
-    film = Project.load(folder)
+    encode, film = encode or EncodeOptions(), Project.load(folder)
     film.check_source(path)
     if decisions is not None:
         film = film.apply_decisions(decisions)
@@ -153,36 +147,34 @@ def render_film(
     settings = replace(settings, mode=film.decisions.default)
     tools.prepare(film.decisions.modes)
     with ExitStack() as stack:
-        opened = open_video(path, start=film.settings.get("start"), end=film.settings.get("end"))
-        source = stack.enter_context(opened)
+        source = stack.enter_context(open_video(path, **film.span))
         if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
-        work = stack.enter_context(working(output))
+        task = FilmTask(tools, path, source, settings, progress or unheard, Path(output), encode, overwrite)
+        work = stack.enter_context(working(task.output))
         document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress or unheard), _state_of(path)
-        state = JobState.of(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
-        result, made = _redacted(task, film, state, output, encode)
+        before, identity = _state_of(path), _identity_of(task, Rules(), document.read_bytes())
+        result, made = _redacted(task, film, JobState.of(work, tools, identity))
         with open_video(made) as rendered:
             save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
-        _publish(made, output, task, before, overwrite=overwrite)
+        _publish(made, task, before)
         return result
 
 
-def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
+def _identity_of(task: FilmTask, rules: Rules, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
-    tools = task.tools
-    model = tools.face_model
+    tools, model = task.tools, task.tools.face_model
     facts = {
         "ficgan": [__version__, JOB_VERSION],
         "film": _state_of(task.path),
         "seed": model.seed if model is not None and model.seeded else None,
         "methods": tools.methods.identity(),
         "settings": asdict(task.settings),
-        "encode": asdict(encode),
+        "encode": asdict(task.encode),
         "span": [task.source.start, task.source.end],
         "rules": [dict(rules.keep), dict(rules.only), rules.boxes, rules.spans],
         "detector": tools.detector.name,
@@ -202,9 +194,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
-def _redacted(
-    task: FilmTask, film: Project, state: JobState, output: Path, encode: EncodeOptions
-) -> tuple[VideoResult, Path]:
+def _redacted(task: FilmTask, film: Project, state: JobState) -> tuple[VideoResult, Path]:
     """The account of a film that was found, and its file, which has no name of its own yet."""
     settings = task.settings
     plan = decide(film, settings)
@@ -218,7 +208,7 @@ def _redacted(
         if again:
             state.save(renderer, 0, chosen=True)
         while True:
-            file = render_segments(task, plan, renderer, state, output, encode)
+            file = render_segments(task, plan, renderer, state)
             report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
             if report is None or repaired:
                 break
@@ -229,14 +219,14 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0, findings=report.findings)
             state.load(renderer)  # removes the segments
-    return _account_of(output, plan, renderer, file, report), file.path
+    return _account_of(task.output, plan, renderer, file, report), file.path
 
 
-def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, overwrite: bool) -> None:
+def _publish(made: Path, task: FilmTask, before: list[Any]) -> None:
     """Give a checked file its name, if the source is still the one of before."""
     if _state_of(task.path) != before:
         raise InputError(f"{task.source.name}: the film has changed while it was processed; process it again")
-    with partial_file(output, overwrite=overwrite) as temporary:
+    with partial_file(task.output, overwrite=task.overwrite) as temporary:
         os.replace(made, temporary)
 
 
@@ -252,7 +242,17 @@ def _account_of(
     output: Path, plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None
 ) -> VideoResult:
     """The account of a film that was drawn and checked."""
-    film, settings, people = plan.film, renderer.settings, renderer.identities.people
+    film, settings, tools, people = plan.film, renderer.settings, renderer.tools, renderer.identities.people
+    account: dict[str, Any] = {
+        "mode": shown(settings.mode),
+        **tools.methods.accounts(film.decisions.modes),
+        "detector": tools.detector.name,
+        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
+    }
+    if tools.face_model is not None and people:
+        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
+        account |= tools.face_model.account(layer=tools.layer, psi=psi)
+        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
     faces, causes = [track for track in plan.tracks if not track.kind], Counter(plan.fallbacks) + renderer.causes
     dropped = film.settings.get("dropped", ())
     notes, total = list(file.notes), len(film.pts)
@@ -283,26 +283,10 @@ def _account_of(
         notes=tuple(dict.fromkeys(notes)),
         damage=file.damage,
         settings=settings.to_dict(),
-        account=_draws(plan, renderer),
+        account=account,
         has_audio=bool(file.audio_streams),
         synthetic=file.synthetic,
     )
-
-
-def _draws(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
-    """Who drew the new faces, and how."""
-    tools, people = renderer.tools, renderer.identities.people
-    account: dict[str, Any] = {
-        "mode": shown(renderer.settings.mode),
-        **tools.methods.accounts(plan.film.decisions.modes),
-        "detector": tools.detector.name,
-        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
-    }
-    if tools.face_model is not None and people:
-        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
-        account |= tools.face_model.account(layer=tools.layer, psi=psi)
-        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
-    return account
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------
@@ -318,13 +302,13 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
     offset = min(settings.at(source.info.rate).stride // 2, every - 1)
     step = task.step("checking", len(film.pts))
     detector = independent_detector(task.tools.detector.name, settings.detect_size)
+    expected, model = any(not track.kind for track in film.tracks), task.tools.face_model
+    keeps_kind = generated and model is not None and model.keeps_kind
 
     def compared(wanted: Callable[[int], bool]) -> CheckReport:
         with open_video(made) as result:
             frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
             pairs = (pair for pair in frames if step(pair[0].index) is None)
-            expected, model = any(not track.kind for track in film.tracks), task.tools.face_model
-            keeps_kind = generated and model is not None and model.keeps_kind
             return check_frames(pairs, plan.kept_at, detector, gate, expected=expected, keeps_kind=keeps_kind)
 
     report = compared(lambda frame: frame % every == offset)
@@ -332,9 +316,9 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
     near = {frame for seen in found for frame in range(seen - every + 1, seen + every)} - found
     if near and every > 1:
         more = compared(near.__contains__)
-        report.frames, report.faces = report.frames + more.frames, report.faces + more.faces
-        report.exempt += more.exempt
-        report.findings = sorted([*report.findings, *more.findings], key=lambda finding: finding.frame)
+        for name in ("frames", "faces", "exempt", "findings"):
+            setattr(report, name, getattr(report, name) + getattr(more, name))
+        report.findings.sort(key=lambda finding: finding.frame)
     if report.frames < 2:
         report.unchecked = "fewer than two of its frames were looked at"
     elif not report.faces and generated:
@@ -367,8 +351,7 @@ def check_frames(
         sighted = sighted or bool(faces) or bool(detector.detect(source.image))
         kept = kept_at(source.index)
         seen = [face for face in faces if not _is_exempt(face, kept)]
-        report.faces += len(faces)
-        report.exempt += len(faces) - len(seen)
+        report.faces, report.exempt = report.faces + len(faces), report.exempt + len(faces) - len(seen)
         if not seen:
             continue
         marks = read_landmarks(result.image, seen)

@@ -1,8 +1,7 @@
 """The first stage of a film, *found*: every face of it as tracks, and which of them are one person.
 
-The detector looks at scene cuts, at every n-th frame, and wherever two looks differ. A weak find is confirmed by a
-stronger one of its track, by a mesh, or by the detector of the check. A track none of whose finds is confirmed (leaves,
-hands, cloth), and which no motion joins to one that is, is dropped and named."""
+A track none of whose finds is confirmed (leaves, hands, cloth), and which no motion joins to one that is, is dropped.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, link_tracklets
 from ficgan.video.project import Project, Source
-from ficgan.video.source import Frame, with_cuts
+from ficgan.video.read import Frame, with_cuts
 from ficgan.video.tracks import Sighting, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 
@@ -56,9 +55,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
-    if people is None:
-        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    tracklets, tracks, places = seen.joined(people)
+    tracklets, tracks, places = seen.joined(people or People(recognizer, settings.link))
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
@@ -68,7 +65,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         tracks,
         {**facts, **places},
         tuple(seen.cuts),
-        _decisions(settings.mode, rules, references, tracklets, recognizer),
+        _decisions(task, rules, references, tracklets),
     )
 
 
@@ -87,7 +84,11 @@ class _SeenFilm:
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
         self._read = None if recognizer is None else EmbeddingReader(recognizer)
-        self._confirm = FindConfirmer(tools.detector, task.settings.detect_size)
+        # Tracklets of which a find is confirmed. A detector that has no `sure` score is believed.
+        self._confirmed, self._sure = set[int](), float(getattr(tools.detector, "sure", 0.0))
+        self._mesh, self._other = MediaPipeMesh(), None
+        if self._sure:
+            self._other = independent_detector(tools.detector.name, task.settings.detect_size)
         kinds = (FACES, WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
@@ -107,22 +108,37 @@ class _SeenFilm:
                 if self._read is not None:
                     self._read(frame.index, frame.image, faces, ids)
 
-    def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
-        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
+    def _confirm(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
+        """Look a second time at the weak finds of a frame, until one of their tracklet (`ids`) is confirmed."""
+        found = list(zip(faces, ids, strict=True))
+        self._confirmed |= {number for face, number in found if face.score >= self._sure or not _is_large(face)}
+        weak = [(face, number) for face, number in found if number not in self._confirmed]
+        if not weak or self._other is None:
+            return
+        meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
+        self._confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
+        rest = [(face, number) for face, number in weak if number not in self._confirmed]
+        boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
+        self._confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
 
-        These are `review`, to look at, and `dropped`, finds that nothing confirms.
-        """
+    def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
+        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places: to
+        `review`, and `dropped` as nothing confirms them."""
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
         faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
         for tracklet in faces:
-            tracklet.confirmed = tracklet.id in self._confirm.confirmed
+            tracklet.confirmed = tracklet.id in self._confirmed
         if self._read is not None:
             faces = self._read.hand_over(faces)
         faces = link_tracklets(faces, people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
         confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}
-        dropped = [self._dropped(tracklet) for tracklet in faces if id(tracklet) not in stay]
+        dropped = []
+        for tracklet in (tracklet for tracklet in faces if id(tracklet) not in stay):
+            best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
+            span = {"first": tracklet.first, "last": tracklet.last}
+            dropped.append({**span, **self._place(best), "score": round(float(best.face.score), 3)})
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
         tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
         likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
@@ -134,35 +150,24 @@ class _SeenFilm:
         review = [{"frame": seen.frame, "reason": reason, **self._place(seen)} for seen, reason in ends]
         return faces, tracks, {"review": review, "dropped": dropped}
 
-    def _dropped(self, tracklet: Tracklet) -> dict[str, Any]:
-        """What the record says of a tracklet that nothing confirms."""
-        best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
-        score = round(float(best.face.score), 3)
-        return {"first": tracklet.first, "last": tracklet.last, **self._place(best), "score": score}
-
     def _place(self, sighting: Sighting) -> dict[str, Any]:
         box = [round(float(value), 1) for value in sighting.face.box]
         return {"time": round(self.times[sighting.frame], 3), "box": box}
 
 
 def _decisions(
-    mode: str,
-    rules: Rules,
-    references: Mapping[str, NDArray[np.float32]],
-    tracklets: Sequence[Tracklet],
-    recognizer: Recognizer | None,
+    task: FilmTask, rules: Rules, references: Mapping[str, NDArray[np.float32]], tracklets: Sequence[Tracklet]
 ) -> Decisions:
     """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
+    recognizer = task.tools.recognizer
     limit = recognizer.match_threshold if recognizer is not None else 0.0
 
     def distances(name: str) -> dict[int, list[float]]:
         """Of each person's readings from a photo."""
         assert recognizer is not None
         found: dict[int, list[float]] = {}
-        for tracklet in tracklets:
-            away = [float(recognizer.distance(references[name], reading.embedding)) for reading in tracklet.readings]
-            if tracklet.person and away:
-                found.setdefault(tracklet.person, []).extend(away)
+        for person, reading in ((one.person, reading) for one in tracklets if one.person for reading in one.readings):
+            found.setdefault(person, []).append(float(recognizer.distance(references[name], reading.embedding)))
         return found
 
     chosen = {person for name in rules.only for person, away in distances(name).items() if min(away) < limit}
@@ -175,7 +180,7 @@ def _decisions(
         if np.mean(away) < limit and person not in chosen
     }
     return Decisions(
-        default=mode,
+        default=task.settings.mode,
         only=tuple(sorted(chosen)) or None,
         people=kept,
         boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
@@ -210,10 +215,8 @@ class _Pending:
 
 
 def look(frames: Iterable[Frame], find: Callable[[Frame], Finds], stride: int) -> Iterator[Seen]:
-    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
-
-    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
-    the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, in the middle of two looks between
+    which a face came, went or moved far, and at the oddest frame of a picture that changed and changed back.
     """
     line: list[_Pending] = []  # the frame of the last look and those since
     since = 0
@@ -261,8 +264,7 @@ def _settled(line: Sequence[_Pending], find: Callable[[Frame], Finds]) -> Iterat
             line[most].found = find(line[most].frame)
             look_between(a, most)
             look_between(most, b)
-    for one in line[1:]:
-        yield one.frame, one.found, False
+    yield from ((one.frame, one.found, False) for one in line[1:])
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
@@ -403,33 +405,3 @@ def independent_detector(used: str, size: int) -> FaceDetector:
     """A detector of another kind than `used`, that searches at a longest side of `size` pixels; two are embedded."""
     other = next(name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None)
     return DetectAt(get_detector(other, scale=1.0), (size, size), enlarge=False)
-
-
-class FindConfirmer:
-    """Looks a second time at weak finds, until one of their track is confirmed.
-
-    Args:
-        detector: that found them; one that has no `sure` score is believed.
-        size: longest side in pixels at which frames are searched.
-    """
-
-    def __init__(self, detector: FaceDetector, size: int) -> None:
-        self._sure, self._mesh = float(getattr(detector, "sure", 0.0)), MediaPipeMesh()
-        self._other = independent_detector(detector.name, size) if self._sure else None
-        self.confirmed = set[int]()  # tracklets
-
-    def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Take the finds of a frame; `ids` are their tracklets."""
-        weak: list[tuple[Face, int]] = []
-        for face, number in zip(faces, ids, strict=True):
-            if face.score >= self._sure or not _is_large(face):
-                self.confirmed.add(number)
-            elif number not in self.confirmed:
-                weak.append((face, number))
-        if not weak or self._other is None:
-            return
-        meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
-        self.confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
-        rest = [(face, number) for face, number in weak if number not in self.confirmed]
-        boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
-        self.confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}

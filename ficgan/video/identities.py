@@ -1,7 +1,6 @@
 """The new identities of a film's people: one k-same draw each, chosen and watched by what the gate reads.
 
-In films an identity is chosen before the first frame is drawn, on a few frames; in streams where the person first
-appears. From frame to frame only pose, light and expression (the spatial code) are read anew.
+In films it is chosen on a few frames before any is drawn, in streams where the person first appears.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ficgan.policy import Attempt
 from ficgan.video import HOLD, VideoTools
 from ficgan.video.decided import DRAW, Appearance, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.source import Frame
+from ficgan.video.read import Frame
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.
@@ -52,12 +51,8 @@ FaceKey = tuple[int, int]
 
 @dataclass(eq=False)
 class FilmFace:
-    """A face that shall be generated.
-
-    Args:
-        paste, made: the new face on the source's frame, and as the model has drawn it.
-        known: what the gate reads of the source, at each of `landmarks`.
-    """
+    """A face that shall be generated; `paste` and `made`: the new face on the source's frame, and as the model has
+    drawn it; `known`: what the gate reads of the source, at each of `landmarks`."""
 
     frame: Frame
     appearance: Appearance
@@ -131,12 +126,10 @@ class FaceReader:
     def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
         """What is known of a track without a gap around a frame, and the place of the frame in it."""
         track, frame = key
-        first = last = frame
-        while frame - first < self.reach and (track, first - 1) in rows:
-            first -= 1
-        while last - frame < self.reach and (track, last + 1) in rows:
-            last += 1
-        return [rows[track, n] for n in range(first, last + 1)], frame - first
+        near = range(1, self.reach + 1)
+        before = list(takewhile(rows.__contains__, ((track, frame - n) for n in near)))[::-1]
+        after = takewhile(rows.__contains__, ((track, frame + n) for n in near))
+        return [rows[place] for place in (*before, key, *after)], len(before)
 
 
 @dataclass(eq=False)
@@ -168,6 +161,16 @@ class FilmIdentity:
     watched: set[int] = field(default_factory=set)
     ratios: list[float] = field(default_factory=list)
 
+    @property
+    def near(self) -> int:
+        """On how many of the frames that it was tried on it came near."""
+        return sum(ratio < MARGIN for ratio in self.ratios)
+
+    @property
+    def known(self) -> int:
+        """On how many of these frames the gate took it for the source."""
+        return sum(ratio < 1 for ratio in self.ratios)
+
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
@@ -184,29 +187,16 @@ class FilmIdentity:
         return {**tree, "z_id": self.z_id.tolist(), "kind": None if self.kind is None else self.kind.tolist()}
 
 
-def _near(tried: FilmIdentity) -> int:
-    """On how many of the frames that an identity was tried on it came near."""
-    return sum(ratio < MARGIN for ratio in tried.ratios)
-
-
-def _known(tried: FilmIdentity) -> int:
-    """On how many of these frames the gate took it for the source."""
-    return sum(ratio < 1 for ratio in tried.ratios)
-
-
 def _in_play(trials: Sequence[FilmIdentity]) -> list[FilmIdentity]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
     frames = len(trials[0].ratios)
-    worst = min(_near(trial) + frames - len(trial.ratios) for trial in trials)
-    return [trial for trial in trials if _near(trial) <= worst + LEVEL * frames]
+    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
 
 
 class _DrawPlan:
-    """How the new faces of some people are drawn, and the attempts at it.
-
-    `stages` are the attempts after the first: those of photos, the further ones of films, a few at once, and the
-    loosest.
-    """
+    """How the new faces of some people are drawn, and the attempts at it; in `stages` those after the first: of photos,
+    the further ones of films, a few at once, and the loosest."""
 
     def __init__(self, tools: VideoTools) -> None:
         assert tools.face_model is not None
@@ -230,31 +220,6 @@ class _DrawPlan:
         """The name of the group of kinds that a reading leads to; "" where no kind is kept."""
         kind = self.model.kind_of(reading)
         return "" if kind is None else kind.name
-
-
-class _TrialFaces:
-    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
-
-    They are read once where the pictures of these frames are small enough to be kept.
-    """
-
-    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
-        self._model, self._jobs = model, jobs
-        self._kept: list[FilmFace] | None = None
-
-    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
-        if self._kept:
-            yield from (face for face in self._kept if face.person in people)
-            return
-        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
-        for job in self._jobs(people):
-            size += job.frame.image.nbytes
-            for face in reader.read([job]):
-                if not face.reading.problem:
-                    kept += [face] if size <= KEPT else []
-                    yield face
-        if self._kept is None:
-            self._kept = kept if size <= KEPT else []
 
 
 class Identities:
@@ -317,34 +282,47 @@ class Identities:
     def choose(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
-        The gate reads the first attempt on all of them. Where it comes near on one, it reads the others of photos.
-        Where each of them does, it reads those that films have beyond, and where each does often, the loosest one.
-        Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
-        that keeps most of the source's code is taken, of these the one that the gate knows most seldom, of these the
-        one of the narrowest kind, and of these the farthest face. A person whom the gate knows on half of the frames or
-        more always gets the fallback.
+        The gate reads the first attempt on all of them, and those of the next stage where all so far come near. Of
+        those that come near about as seldom as the best, the one that keeps most of the source's code is taken, then
+        the one that the gate knows most seldom, of the narrowest kind, and farthest. A person whom the gate knows on
+        half of the frames or more always gets the fallback.
         """
         tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}
+        kept, size = list[FilmFace](), 0
 
-        faces = _TrialFaces(self._model, jobs)
+        def faces(people: Collection[str]) -> Iterator[FilmFace]:
+            """Their faces on all frames, first of all people; read once where the pictures are small enough to keep."""
+            nonlocal size
+            if 0 < size <= KEPT:
+                yield from (face for face in kept if face.person in people)
+                return
+            reader = FaceReader(self._model, 0)
+            for job in jobs(people):
+                size += job.frame.image.nbytes
+                seen = [face for face in reader.read([job]) if not face.reading.problem]
+                kept[:] = [*kept, *seen] if size <= KEPT else []
+                yield from seen
 
         def read(people: Collection[str], attempts: range) -> None:
             for face in faces(people):
+                trials, seen = tried.setdefault(face.person, []), kinds.setdefault(face.person, [])
                 if not attempts[0]:
-                    kinds.setdefault(face.person, []).append(self._kind([face]))
-                self._try(face, tried.setdefault(face.person, []), attempts, kinds[face.person])
+                    seen.append(self._kind([face]))
+                if len(trials) <= attempts[0]:
+                    z_id, kind = trials[0].z_id if trials else face.reading.z_id[None], _mean(seen)
+                    trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
+                for trial in _in_play(trials):  # those that cannot be chosen any more are left out
+                    if trial.attempt in attempts:
+                        trial.ratios.append(self._ratio(face, trial))
                 face.paste = None
 
         read(people, range(1))
-        plans = {person: self._plan_of(person) for person in tried}
-        other = [
-            person
-            for person, plan in plans.items()
-            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person]))
-        ]
-        for person in other:  # the first frame showed somebody of another kind than all of them do
-            tried[person] = []
+        plans, other = {person: self._plan_of(person) for person in tried}, list[str]()
+        for person, plan in plans.items():
+            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person])):
+                tried[person] = []  # the first frame showed somebody of another kind than all of them do
+                other.append(person)
         if other:
             read(other, range(1))
         for stage in range(max((len(plan.stages) for plan in plans.values()), default=0)):
@@ -352,31 +330,18 @@ class Identities:
             for person, trials in tried.items():
                 attempts, *later = plans[person].stages[stage:] or [range(0)]
                 share = 0.0 if later else OFTEN
-                if attempts and min(map(_near, trials)) > share * len(trials[0].ratios):
+                if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
                 read(group, attempts)
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
-    def _try(self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]) -> None:
-        """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
-        if len(trials) <= attempts[0]:
-            z_id = trials[0].z_id if trials else face.reading.z_id[None]
-            kind = _mean(kinds)  # of the first frame at first, then of all
-            trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
-        for trial in _in_play(trials):
-            if trial.attempt in attempts:
-                trial.ratios.append(self._ratio(face, trial))
-
     def _chosen(self, person: str, trials: Sequence[FilmIdentity]) -> FilmIdentity:
         good, plan = _in_play(trials), self._plan_of(person)
         alike = [one for one in good if plan.attempts[one.attempt].layer == plan.attempts[good[0].attempt].layer]
-        for rank in (_known, plan.group_size):
-            least = min(map(rank, alike))
-            alike = [one for one in alike if rank(one) == least]
-        chosen = max(alike, key=lambda one: np.mean(one.ratios))
-        if min(map(_known, good)) >= len(good[0].ratios) / 2:  # one that only comes near is watched
+        chosen = max(alike, key=lambda one: (-one.known, -plan.group_size(one), np.mean(one.ratios)))
+        if min(one.known for one in good) >= len(good[0].ratios) / 2:  # one that only comes near is watched
             chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
         chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
@@ -387,9 +352,8 @@ class Identities:
         if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
-        if not isinstance(self.tools.gate, DlibRecognizer):
-            return _mean(read_kinds(images, marks))
-        return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces])))
+        by_dlib = isinstance(self.tools.gate, DlibRecognizer)
+        return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces]) if by_dlib else None))
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
@@ -461,10 +425,8 @@ class Identities:
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:
         """People who need another face. Faces of those who keep theirs are covered, see `_watch`."""
         known: set[str] = set()
-        if not self.tools.verifies:
-            return known
         tracks: dict[int, list[FilmFace]] = {}
-        for face in faces:
+        for face in faces if self.tools.verifies else ():
             identity = self.people[face.person]
             if face.paste is None or face.person in known:
                 continue
@@ -482,8 +444,8 @@ class Identities:
 
     def _is_due(self, face: FilmFace, identity: FilmIdentity) -> bool:
         """Whether the gate shall read a track again; notes that it does."""
-        last, now = identity.checked.get(face.track), face.frame.time
-        due = last is None or not 0 <= now - last < CHECK
+        now = face.frame.time
+        due = not 0 <= now - identity.checked.get(face.track, math.inf) < CHECK
         if due:
             identity.checked[face.track] = now
         return due

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -23,15 +21,15 @@ from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
-from ficgan.video import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
+from ficgan.video import HOLD, FilmTask, Pace, VideoSettings, VideoTools
 from ficgan.video.association import Associator
 from ficgan.video.decided import SMALL, Appearance, FrameJob
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
+from ficgan.video.read import Frame, with_cuts
 from ficgan.video.rendered import Renderer, VideoResult
-from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import FILLED, FOREVER, PADDED, Sighting, Track, fill_track
-from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
+from ficgan.video.write import SegmentWriter, assemble, finished_segments
 
 # Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
@@ -46,34 +44,10 @@ class StreamResult:
     faces: list[Appearance]
 
 
-class _Pacer:
-    """Chooses the stride of the detector so that frames take `budget` seconds on average."""
-
-    def __init__(self, budget: float | None, least: int, most: int) -> None:
-        self.budget, self.least, self.most = budget, least, max(least, most)
-        self.stride = self.largest = least
-        self._looks: deque[float] = deque(maxlen=3)
-        self._rest: deque[float] = deque(maxlen=12)
-
-    def note(self, look: float, rest: float) -> None:
-        """Take the seconds of a frame's look (0: there was none) and of all its other work."""
-        if look:
-            self._looks.append(look)
-        self._rest.append(rest)
-        if self.budget is None or not self._looks:
-            return
-        left = SHARE * self.budget - fmean(self._rest)
-        stride = int(np.ceil(min(fmean(self._looks) / left, self.most))) if left > 0 else self.most
-        self.stride = min(max(stride, self.least), self.most)
-        self.largest = max(self.largest, self.stride)
-
-
 @dataclass(eq=False)
 class _LiveTrack:
     """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0.
-
-    `kind` names what is no face, and `cover` covers it.
-    """
+    `kind` names what is no face, and `cover` covers it."""
 
     id: int
     number: int
@@ -100,9 +74,10 @@ class _LiveTrack:
         if self._filled is None or not (settled or self._filled[0] == state):
             self._filled = state, *self._fill(frame, *state, settings, rate)
         _, track, modes = self._filled
-        row = track.row(frame)
-        face = None if row is None else track.face(frame)
-        return None if face is None else Appearance(self.id, self.person, face, str(modes[row]), self.kind)
+        if not track.first <= frame <= track.last:
+            return None
+        row = frame - track.first
+        return Appearance(self.id, self.person, track.face(row), str(modes[row]), self.kind)
 
     def _fill(
         self, frame: int, last: int, missed: bool, settings: VideoSettings, rate: float
@@ -126,10 +101,8 @@ class _LiveTrack:
 class Stream:
     """Redacts frames in order; iterate over it, once.
 
-    A frame comes out when the look-ahead behind it has been searched, and two more frames were seen for cuts, so that a
-    face is covered before it is first seen; between two looks and until `patience` has passed it is covered by
-    prediction. Frames of another size begin a new scene. Frames that still wait when the source fails are not given
-    out.
+    A frame comes out when the look-ahead behind it has been searched, and two more frames were seen for cuts. Between
+    two looks, and until `patience` has passed, a face is covered by prediction. Frames of another size begin a scene.
 
     Args:
         look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
@@ -152,7 +125,11 @@ class Stream:
         self._frames, self._rate, self._settings, self._pace = frames, fps, settings, pace
         usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
-        self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
+        # The stride of the detector, so that frames take `budget` seconds on average; the last seconds of its looks and
+        # of all other work.
+        self._budget, self._stride, self._largest = budget, pace.stride, pace.stride
+        self._most = max(pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
+        self._looks, self._rest = deque[float](maxlen=3), deque[float](maxlen=12)
         # By the kind of what they find: "" is a face.
         self._detectors: dict[str, FaceDetector | ObjectDetector] = {
             "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
@@ -162,7 +139,7 @@ class Stream:
         ids = count(1)
         self._follow = {kind: Associator(pace.patience, ids) for kind in self._detectors}
         self._recognizer = tools.recognizer if settings.link != "none" else None
-        self._known = None if self._recognizer is None else People.of(self._recognizer)
+        self._known = People(self._recognizer)
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.renderer = Renderer(tools, settings)
@@ -185,14 +162,24 @@ class Stream:
             if taken is None or len(waiting) > self.look_ahead:
                 shown = waiting.popleft()
                 faces = self._appearances(shown.index)
-                (image,) = self.renderer([FrameJob(shown, faces)])
+                result = StreamResult(shown, self.renderer([FrameJob(shown, faces)])[0], faces)
                 self.frames += 1
-                result = StreamResult(shown, image, faces)
-            spent = time.perf_counter() - began
-            self.late += self._pacer.budget is not None and spent > self._pacer.budget
-            self._pacer.note(look, spent - look)
+            self._pace_by(look, time.perf_counter() - began)
             if result is not None:
                 yield result
+
+    def _pace_by(self, look: float, spent: float) -> None:
+        """Choose the stride by the seconds of a frame's look (0: there was none) and of all its work."""
+        if look:
+            self._looks.append(look)
+        self._rest.append(spent - look)
+        if self._budget is None or not self._looks:
+            return
+        self.late += spent > self._budget
+        left = SHARE * self._budget - fmean(self._rest)
+        stride = int(np.ceil(min(fmean(self._looks) / left, self._most))) if left > 0 else self._most
+        self._stride = min(max(stride, self._pace.stride), self._most)
+        self._largest = max(self._largest, self._stride)
 
     def _take(self, frame: Frame, cut: bool) -> float:
         """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
@@ -204,9 +191,8 @@ class Stream:
             for track in self._live.values():
                 track.scene_end = min(track.scene_end, frame.index - 1)
             self._scene_start = frame.index
-        found: dict[str, list[Face]] = {}
-        seconds, lead = 0.0, frame.index - self._looked - 1
-        if cut or self._looked < 0 or lead + 1 >= self._pacer.stride:
+        found, seconds, lead = dict[str, list[Face]](), 0.0, frame.index - self._looked - 1
+        if cut or self._looked < 0 or lead + 1 >= self._stride:
             began = time.perf_counter()
             found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
             seconds, self._looked = time.perf_counter() - began, frame.index
@@ -221,13 +207,13 @@ class Stream:
         for number, face in seen.items():
             if number not in self._live:
                 person = 0
-                if self._recognizer is not None and self._known is not None and not kind and readable(face):
+                if self._recognizer is not None and not kind and readable(face):
                     person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
                 cover = self._covers.get(kind, "")
                 track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
                 self._live[number] = track
                 # The colour where it was first seen, which is after its pad has begun.
-                self.renderer.covers.colours[number] = colour_beside([(frame.image, face)])
+                self.renderer.colours[number] = colour_beside([(frame.image, face)])
                 if kind:
                     self.objects[kind]["tracks"] += 1
                 else:
@@ -250,16 +236,9 @@ class Stream:
         return found
 
     def summary(self) -> dict[str, Any]:
-        return {
-            "frames": self.frames,
-            "tracks": self.tracks,
-            "look_ahead": self.look_ahead,
-            "budget": self._pacer.budget,
-            "late": self.late,
-            "stride": self._pacer.stride,
-            "largest_stride": self._pacer.largest,
-            "faces_by_action": dict(self.renderer.counts),
-        }
+        facts = {name: getattr(self, name) for name in ("frames", "tracks", "look_ahead", "late")}
+        pace = {"budget": self._budget, "stride": self._stride, "largest_stride": self._largest}
+        return {**facts, **pace, "faces_by_action": dict(self.renderer.counts)}
 
 
 def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, **options: Any) -> Stream:
@@ -268,16 +247,14 @@ def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 
     return Stream(tools, numbered, fps, **options)
 
 
-def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
+def record_live(task: FilmTask) -> VideoResult:
     """Redact a camera or stream into a file, whole whatever ends it: its end, the span's or an interrupt."""
-    tools, source, settings = task.tools, task.source, task.settings
+    tools, source, settings, output, encode = task.tools, task.source, task.settings, task.output, task.encode
     rate = float(source.info.rate or 25)
     budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
     flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
     seconds, notes = 0.0, [*source.notes]
-    with ExitStack() as stack:
-        check_output(source, output, encode, overwrite=overwrite)
-        folder = stack.enter_context(working(Path(output)))
+    with working(output) as folder:
         for segment in finished_segments(folder):  # of another recording that was killed
             segment.path.unlink()
         with SegmentWriter(folder, source.info, encode, output=output) as writer:
@@ -290,13 +267,13 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
                 source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")
         synthetic = encode.tag and flow.renderer.counts["generated"] > 0
-        made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
+        made = assemble(writer.segments, source, output, encode, overwrite=task.overwrite, synthetic=synthetic)
         notes += made.notes
     account = flow.summary()
     if account["largest_stride"] > settings.at(rate).stride:
         notes.append(f"To keep up, the detector looked at times only at every {account['largest_stride']}th frame.")
     return VideoResult(
-        Path(output),
+        output,
         frames=flow.frames,
         seconds=seconds,
         tracks=account["tracks"],

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.faces import Face, Recognizer
 from ficgan.options import Link
-from ficgan.video.source import NEAR, CutFrame, is_cut
+from ficgan.video.read import NEAR, CutFrame, is_cut
 from ficgan.video.tracks import FOREVER, PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]
@@ -42,12 +42,6 @@ class _FaceGroup(NamedTuple):
         return _FaceGroup(weight, a * self.mean + b * other.mean, a * self.square + b * other.square)
 
 
-def _apart(groups: Sequence[_FaceGroup]) -> Floats:
-    """Mean of the squared distances between the members of every two groups: [n,n]."""
-    means, squares = np.stack([group.mean for group in groups]), np.array([group.square for group in groups])
-    return np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
-
-
 def _meet(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether spans of frames [n,2] and [m,2] have one in common: [n,m]."""
     return (a[:, None, 0] <= b[:, 1]) & (b[:, 0] <= a[:, None, 1])
@@ -60,26 +54,22 @@ class People:
     the recogniser's times `strictness`. Two in one frame are never joined. The order of the films counts.
     """
 
-    def __init__(
-        self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
-    ):
-        self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
+    def __init__(self, recognizer: Recognizer | None, link: Link = "file", strictness: float = STRICTNESS) -> None:
+        self.recognizer, self.link, self.strictness = recognizer, link, strictness
+        self._by_angle = recognizer is None or recognizer.metric == "cosine"
+        limit = strictness * (0.0 if recognizer is None else recognizer.match_threshold)
+        # The largest squared Euclidean distance of (for cosine: unit) vectors of one person.
+        self._limit = 2 * limit if self._by_angle else limit**2
         self._known: list[_FaceGroup] = []  # person n is the (n - 1)th
-
-    @classmethod
-    def of(cls, recognizer: Recognizer, link: Link = "file", strictness: float = STRICTNESS) -> People:
-        return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
 
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
         """The person of each tracklet of one film, from 1 in the order of appearance; 0: no usable embedding."""
         if self.link != "job":
             self._known = []
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
-        people = [0] * len(tracklets)
         if self.link == "none":
-            for number, index in enumerate(order, start=1):
-                people[index] = number
-            return people
+            return (np.argsort(order) + 1).tolist()
+        people = [0] * len(tracklets)
         seen = [(index, group) for index in order if (group := self._group(tracklets[index].readings)) is not None]
         spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in seen]).reshape(-1, 2)
         numbers: list[int] = []
@@ -99,12 +89,6 @@ class People:
         spans = np.zeros((1 + len(others), 2), np.int64)  # all are in one frame
         return self._cluster([group], spans[:1], spans[1:], others)[0]
 
-    @property
-    def _limit(self) -> float:
-        """The largest squared Euclidean distance of (for cosine: unit) vectors of one person."""
-        limit = self.threshold * self.strictness
-        return 2 * limit if self.metric == "cosine" else limit**2
-
     def _group(self, readings: Sequence[Reading]) -> _FaceGroup | None:
         """Those readings of a tracklet that can be used."""
         if not readings:
@@ -112,11 +96,11 @@ class People:
         x = np.stack([reading.embedding for reading in readings]).astype(np.float64)
         weight = np.array([reading.quality for reading in readings])
         length = np.linalg.norm(x, axis=1)
-        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0) & ((length > 0) | (self.metric != "cosine"))
+        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0) & ((length > 0) | (not self._by_angle))
         if not usable.any():
             return None
         x, weight = x[usable], weight[usable]
-        if self.metric == "cosine":
+        if self._by_angle:
             x = x / length[usable][:, None]
         share = weight / weight.sum()  # qualities rank views of one face, they do not rank faces
         return _FaceGroup(len(x), share @ x, float(share @ (x**2).sum(1)))
@@ -132,8 +116,10 @@ class People:
         barred[:known, :known] = True
         barred[known:, known:] = _meet(spans, spans)
         np.logical_or.at(barred[:, known:], people - 1, _meet(before, spans))
-        apart = np.where(barred | barred.T, np.inf, _apart(groups))
-        weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
+        weights, means, squares = (np.array(column) for column in zip(*groups, strict=True))
+        # Mean of the squared distances between the members of every two groups.
+        apart = np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
+        apart, heads = np.where(barred | barred.T, np.inf, apart), np.arange(len(groups))
         while True:
             row, gone = sorted(divmod(int(np.argmin(apart)), len(groups)))  # the earlier one stays
             if not apart[row, gone] < self._limit:
@@ -154,25 +140,18 @@ class People:
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets with `person`, in the order of appearance.
-
-    Those of one person that follow each other in one scene, where they were expected, become one, whatever
-    `people.link` says.
-    """
+    """The tracklets with `person`, in the order of appearance. Those of one person that follow each other in one scene,
+    where they were expected, become one, whatever `people.link` says."""
     clock = np.asarray(times, np.float64)
-    here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
+    here = People(people.recognizer, "file", people.strictness).assign(tracklets)
     latest: dict[tuple[int, int], int] = {}  # person and scene → place in `joined` of the last tracklet so far
     joined: list[Tracklet] = []
     for later, person in sorted(zip(tracklets, here, strict=True), key=lambda pair: (pair[0].first, pair[0].id)):
         place = latest.get((person, later.scene)) if person else None
         if place is not None and _continues(earlier := joined[place], later, clock):
-            joined[place] = replace(
-                earlier,
-                id=min(earlier.id, later.id),
-                sightings=[*earlier.sightings, *later.sightings],
-                readings=[*earlier.readings, *later.readings],
-                confirmed=earlier.confirmed or later.confirmed,
-            )
+            sightings, readings = [*earlier.sightings, *later.sightings], [*earlier.readings, *later.readings]
+            id, confirmed = min(earlier.id, later.id), earlier.confirmed or later.confirmed
+            joined[place] = replace(earlier, id=id, sightings=sightings, readings=readings, confirmed=confirmed)
         else:
             latest[person, later.scene] = len(joined)
             joined.append(later)
@@ -180,16 +159,13 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
-    if earlier.until < FOREVER or later.since > 0:  # another person was in its place
-        return False
-    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
+    other = earlier.until < FOREVER or later.since > 0  # another person was in its place
+    if other or later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
         return False
     before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
     # The way may be foretold from either side: the one that saw more knows better.
-    away = min(
-        _away(earlier.sightings[-8:], later.first, after, clock),
-        _away(later.sightings[:8], earlier.last, before, clock),
-    )
+    ahead = _away(earlier.sightings[-8:], later.first, after, clock)
+    away = min(ahead, _away(later.sightings[:8], earlier.last, before, clock))
     resized = abs((measured(before)[1] - measured(after)[1]).mean())
     return bool(away <= JOIN_REACH and resized <= JOIN_RESIZE)
 
@@ -241,26 +217,6 @@ class _Person(NamedTuple):
     until: int
 
 
-class _Surroundings:
-    """What is around a face, in one place of the picture as long as the face stays there."""
-
-    def __init__(self) -> None:
-        self._corners: NDArray[np.int64] | None = None
-        self._views: list[CutFrame] = []
-
-    def change(self, image: NDArray[np.uint8], face: Face) -> bool:
-        """Whether a scene began here, although none did in the whole picture."""
-        middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
-        if self._corners is None or np.abs(middle - self._corners.mean(0)).max() > side / 2:  # it went on
-            corners = np.rint([middle - SURROUNDINGS / 2 * side, middle + SURROUNDINGS / 2 * side]).astype(int)
-            self._corners, self._views = corners, []
-        (x0, y0), (x1, y1) = self._corners.clip(0, image.shape[1::-1])
-        view = CutFrame(np.ascontiguousarray(image[y0:y1, x0:x1]))
-        cut = bool(self._views) and is_cut(self._views, [view])
-        self._views = [view] if cut else [*self._views, view][-NEAR:]
-        return cut
-
-
 @dataclass(eq=False)
 class _Followed:
     """What is known of who a tracklet shows."""
@@ -271,8 +227,22 @@ class _Followed:
     sure: int = -1  # frame of the last clear reading of this person
     doubt: Reading | None = None  # a reading that may be the first of another person
     limit: float = OTHER  # match thresholds from which it is another one, by what happened since the last clear reading
-    surroundings: _Surroundings = field(default_factory=_Surroundings)
     before: list[_Person] = field(default_factory=list)
+    # What is around the face, in one place of the picture as long as the face stays there: corners and the last views.
+    corners: NDArray[np.int64] | None = None
+    views: list[CutFrame] = field(default_factory=list)
+
+    def surroundings_change(self, image: NDArray[np.uint8], face: Face) -> bool:
+        """Whether a scene began around the face, although none did in the whole picture."""
+        middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
+        if self.corners is None or np.abs(middle - self.corners.mean(0)).max() > side / 2:  # it went on
+            reach = SURROUNDINGS / 2 * side
+            self.corners, self.views = np.rint([middle - reach, middle + reach]).astype(int), []
+        (x0, y0), (x1, y1) = self.corners.clip(0, image.shape[1::-1])
+        view = CutFrame(np.ascontiguousarray(image[y0:y1, x0:x1]))
+        cut = bool(self.views) and is_cut(self.views, [view])
+        self.views = [view] if cut else [*self.views, view][-NEAR:]
+        return cut
 
 
 class EmbeddingReader:
@@ -289,11 +259,10 @@ class EmbeddingReader:
         for face, number in zip(faces, ids, strict=True):
             if readable(face):
                 seen = self._followed[number]
-                missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)
-                if missed or touches:
+                if touches or 0 < seen.look < self._looks - 1:
                     seen.limit = min(seen.limit, OTHER_AFTER)
-                if seen.surroundings.change(image, face):
+                if seen.surroundings_change(image, face):
                     seen.limit = OTHER_PLACE
                 seen.look = self._looks
                 self._read(seen, frame, image, face, touches)
@@ -303,8 +272,7 @@ class EmbeddingReader:
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
         front = frontality(face.landmarks)
         front = min(front, 1 / max(front, 1e-6))
-        clear = front >= CLEAR
-        in_question = seen.doubt is not None or (seen.limit < OTHER and not touches)
+        clear, in_question = front >= CLEAR, seen.doubt is not None or (seen.limit < OTHER and not touches)
         if not (due or (in_question and clear)):
             return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
@@ -333,10 +301,9 @@ class EmbeddingReader:
         free = count(1 + max((tracklet.id for tracklet in tracklets), default=0))
         for tracklet in tracklets:
             seen, begin, since = self._followed[tracklet.id], 0, 0
-            for readings, sure, until in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
+            for person in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
                 id = next(free) if begin else tracklet.id
-                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < until]
-                part = replace(tracklet, id=id, sightings=own, readings=readings, since=since, until=until, sure=sure)
-                made.append(part)
-                begin, since = until, sure + 1
+                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < person.until]
+                made.append(replace(tracklet, id=id, sightings=own, since=since, **person._asdict()))
+                begin, since = person.until, person.sure + 1
         return made

@@ -19,9 +19,8 @@ from ficgan.video import CHUNK, FilmTask, VideoSettings, VideoTools
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.identities import Identities
 from ficgan.video.project import Project
-from ficgan.video.read import open_video
+from ficgan.video.read import Frame, open_video
 from ficgan.video.rendered import Renderer, chunks, colour_views, without_landmarks
-from ficgan.video.source import Frame
 from ficgan.video.tracks import Track
 from ficgan.video.treatment import treated_people
 
@@ -31,6 +30,8 @@ DRAWING = "drawing this frame"
 RUN_IN = 1.0
 # Frames of the longest film that is read whole to decide how its heads are treated; of longer ones the boxes decide.
 WHOLE = 3000
+# What a plan says of tracks that depends on their people alone.
+_SETTLED = ("modes", "bridged", "hidden")
 
 Image = NDArray[np.uint8]
 
@@ -38,20 +39,15 @@ Image = NDArray[np.uint8]
 class Preview:
     """Frames of a film as `render_film` draws them.
 
-    New faces are chosen as for the whole film, from the frames that it is chosen from there, but only for the people
-    who are near the frame. A frame is drawn in its chunk, after a run-in; those that follow go on from there. What the
-    check finds in a finished film, and covers, is not known here, and in films of more than `WHOLE` frames not where a
-    new face cannot stand.
-
-    Args:
-        tools, settings: as of `render_film`.
-        path: the film.
+    New faces are chosen as for the whole film, but only for the people who are near the frame. A frame is drawn in its
+    chunk, after a run-in; those that follow go on from there. What the check finds and covers is not known here, and in
+    films of more than `WHOLE` frames not where a new face cannot stand. `tools`, `settings`: as of `render_film`.
     """
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, path: Path) -> None:
         self.tools, self.settings, self.path = tools, settings, path
         # Of people, by all that they depend on: their new face and the treatments of their tracks.
-        self._settlements: dict[Any, tuple[Any, dict[int, Any]]] = {}
+        self._settlements: dict[Any, tuple[Any, dict[str, Any]]] = {}
         self._colours: dict[Any, Colour] = {}
         self.plan: FilmPlan
         self._drawing: Iterator[dict[int, Image]] | None = None
@@ -120,38 +116,30 @@ class Preview:
     def _settled(self, renderer: Renderer, people: set[str], progress: Progress) -> FilmPlan:
         """The plan with the treatments of these people's heads, who get the new faces that they have in the film."""
         plan, identities, film = self.plan, renderer.identities, self.plan.film
-        whole = len(film.pts) <= WHOLE
-        tracks: dict[str, list[Track]] = {person: [] for person in people}
-        for track in plan.tracks:
-            tracks.get(plan.people[track.id], []).append(track)
-
-        def key_of(person: str) -> Any:
-            own = [(track.id, track.keys, plan.modes[track.id].tobytes()) for track in tracks[person]]
-            return person, plan.drawings.get(person), tuple(own)
-
-        keys = {person: key_of(person) for person in people}
+        whole, ids, keys = len(film.pts) <= WHOLE, dict[str, list[int]](), dict[str, Any]()
+        for person in people:
+            theirs = [track for track in plan.tracks if plan.people[track.id] == person]
+            ids[person] = [track.id for track in theirs]
+            said = [(track.id, track.keys, plan.modes[track.id].tobytes()) for track in theirs]
+            keys[person] = person, plan.drawings.get(person), tuple(said)
         if new := {person for person in people if keys[person] not in self._settlements}:
             self._choose(identities, new, progress)
-            start, end = film.settings.get("start"), film.settings.get("end")
-            with open_video(self.path, start=start, end=end) as source:
+            with open_video(self.path, **film.span) as source:
                 task = FilmTask(self.tools, self.path, source, self.settings, progress)
                 made = treated_people(task, plan, identities, new if whole else (), again=whole)
             for person in new:
-                treatments = {
-                    one.id: (made.modes[one.id], made.bridged.get(one.id, {}), made.hidden.get(one.id, frozenset()))
-                    for one in tracks[person]
-                }
-                chosen = identities.people.get(person)
-                self._settlements[keys[person]] = chosen and chosen.to_dict(), treatments
-        modes, bridged, hidden = dict(plan.modes), dict(plan.bridged), dict(plan.hidden)
+                chosen, of_film = identities.people.get(person), {name: getattr(made, name) for name in _SETTLED}
+                own = {name: {id: part[id] for id in ids[person] if id in part} for name, part in of_film.items()}
+                self._settlements[keys[person]] = chosen and chosen.to_dict(), own
+        settled: dict[str, Any] = {name: dict(getattr(plan, name)) for name in _SETTLED}
         for person in people:
-            tree, treatments = self._settlements[keys[person]]
+            tree, own = self._settlements[keys[person]]
             if tree is not None:
                 identities.people[person] = identities.restored(person, tree)
-            for number, (own, bridges, rows) in treatments.items():
-                modes[number], bridged[number], hidden[number] = own, bridges, rows
+            for name in _SETTLED:
+                settled[name] |= own[name]
         identities.surveyed = whole
-        return replace(plan, modes=modes, bridged=bridged, hidden=hidden)
+        return replace(plan, **settled)
 
     def _choose(self, identities: Identities, people: set[str], progress: Progress) -> None:
         """Choose the new faces of people from the frames from which they are chosen for the whole film."""
@@ -183,10 +171,8 @@ class Preview:
             if key not in self._colours:
                 count = 1 if number < 0 else CHUNK - first % CHUNK + 2 * plan.reach
                 jobs = [plan.job(frame) for frame in self._read(first, count)]
+                regions = [(job.frame.image, box) for job in jobs for box, _, n in job.regions if -1 - n == number]
                 views = colour_views(jobs, first, number)
-                for job in jobs:
-                    views += [
-                        (job.frame.image, without_landmarks(box)) for box, _, n in job.regions if -1 - n == number
-                    ]
+                views += [(image, without_landmarks(box)) for image, box in regions]
                 self._colours[key] = colour_beside(views)
-            renderer.covers.colours[number] = self._colours[key]
+            renderer.colours[number] = self._colours[key]

@@ -1,12 +1,6 @@
 """The project of a film: what the analysis found and what a person decided, as files that a person can edit.
 
-    FOLDER/                  mode 0700; everything in it 0600
-      .ficgan-folder         marks the folder as ours (see `folders`)
-      project.json           the film, settings, cuts, people, decisions, regions: to be edited
-      tracks.safetensors     places of the faces, frame by frame, in tenths of a pixel: not meant for editing
-      thumbs/                strips of faces, before and after
-
-It holds source faces and no embeddings.
+docs/video-project.md shows the folder. It holds source faces and no embeddings.
 """
 
 from __future__ import annotations
@@ -45,8 +39,7 @@ from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.tracks import SEEN, UNSURE, BoxKey, Track
 
 if TYPE_CHECKING:
-    from ficgan.video.read import VideoSource
-    from ficgan.video.source import VideoInfo
+    from ficgan.video.read import VideoInfo, VideoSource
 
 TRACKS_SCHEMA = "ficgan-video-tracks/2"
 PROJECT_SCHEMA = "ficgan-video-project/1"
@@ -170,7 +163,7 @@ class _Document(Strict):
     tracks: tuple[_TrackEntry, ...] = ()
 
 
-_SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
+_SHARED, _EDITED = set(_Document.model_fields) - {"schema_", "tracks"}, ("person", "notes", "kind", "keys")
 
 
 class _DecisionsFile(Strict):
@@ -246,10 +239,13 @@ class Project:
     @property
     def people(self) -> dict[int, list[Track]]:
         """The tracks of each person; under 0 those of nobody known."""
-        found: dict[int, list[Track]] = {}
-        for track in self.tracks:
-            found.setdefault(track.person, []).append(track)
-        return dict(sorted(found.items()))
+        people = sorted({track.person for track in self.tracks})
+        return {person: [track for track in self.tracks if track.person == person] for person in people}
+
+    @property
+    def span(self) -> dict[str, float | None]:
+        """`start` and `end` of what was analysed, in seconds, as `open_video` takes them."""
+        return {name: self.settings.get(name) for name in ("start", "end")}
 
     def decider(self) -> Decider:
         return Decider(self.decisions, self.times, (self.source.width, self.source.height), self.object_covers)
@@ -261,11 +257,8 @@ class Project:
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
         """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
-        return [
-            (box, region.mode, number)
-            for number, region in enumerate(self.regions)
-            if (box := region.box_at(frame)) is not None
-        ]
+        boxes = [(region.box_at(frame), region.mode, number) for number, region in enumerate(self.regions)]
+        return [(box, mode, number) for box, mode, number in boxes if box is not None]
 
     def check_source(self, path: str | os.PathLike[str]) -> None:
         """Refuse another film than the one that was analysed, and a camera or stream."""
@@ -327,8 +320,7 @@ class Project:
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
         tracks = [{name: getattr(track, name) for name in _TrackEntry.model_fields} for track in self.tracks]
-        shared = {name: getattr(self, name) for name in _SHARED}
-        document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
+        document = _Document(**{name: getattr(self, name) for name in _SHARED}, tracks=tracks)
         text = to_text(document.model_dump(mode="json", by_alias=True))
         with atomic_write(Path(folder) / PROJECT_FILE, overwrite=True, mode=0o600) as file:
             file.write(text.encode(errors="replace"))
@@ -336,21 +328,16 @@ class Project:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a project from its folder, or from the project.json in it."""
-        place = Path(folder)
-        path = place if place.name == PROJECT_FILE else place / PROJECT_FILE
+        path = Path(folder) if Path(folder).name == PROJECT_FILE else Path(folder) / PROJECT_FILE
         where = str(path)
         document = checked(_Document, check_schema(read_json(path), PROJECT_SCHEMA, where), where)
         pts, analysis, rows = read_tracks(path.with_name(TRACKS_FILE))
         with _naming(where):
             entries = {entry.id: entry for entry in document.tracks}
-            listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
-            if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
+            listed, held = (sorted((one.id, one.first, one.last) for one in of) for of in (document.tracks, rows))
+            if analysis != document.analysis or listed != held:
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
-            tracks = [
-                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=entry.keys)
-                for row in rows
-                for entry in [entries[row.id]]
-            ]
+            tracks = [replace(row, **{name: getattr(entries[row.id], name) for name in _EDITED}) for row in rows]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
 

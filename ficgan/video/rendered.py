@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
+from ficgan.anonymizers.modes import aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import Floats
 from ficgan.faces import Face, Paste, colour_beside, cover_face
@@ -27,12 +27,12 @@ from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.options import HIDING
 from ficgan.policy import covered
-from ficgan.video import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
-from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video import CHUNK, FilmTask, VideoSettings, VideoTools
+from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob, fallback_of
 from ficgan.video.decisions import Drawing
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE
-from ficgan.video.source import Frame
+from ficgan.video.read import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
@@ -51,63 +51,9 @@ THERE = 0.38
 Image = NDArray[np.uint8]
 
 
-class Covers:
-    """Covers faces of frames.
-
-    All that is drawn for a person is drawn once: fresh noise would average out over the film. A plain cover has one
-    colour in all of a track. `coverage` is the least weight of a method's mask at the landmarks and in the middle.
-    """
-
-    def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
-        self._methods, self._settings, self._coverage = methods, settings, coverage
-        self._scale = max(1.0, settings.mask_scale)
-        # Mode and person → the crop that stands for the person.
-        self.stills: dict[tuple[str, str], Image] = {}
-        # Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added.
-        self.colours: dict[int, Colour] = {}
-
-    def __call__(
-        self,
-        out: Image,
-        face: Face,
-        mode: str,
-        track: int,
-        person: str = "",
-        views: Callable[[], Iterable[tuple[Image, Face]]] = tuple,
-    ) -> str:
-        """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
-        `views` gives frames with the face, to find its colour in."""
-        if mode in HIDING:
-            if mode == "plain" and track not in self.colours:
-                self.colours[track] = colour_beside(views() or [(out, face)])
-            colour = self.colours.get(track)
-            cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=self._scale).onto(out)
-            return mode
-        method, name = self._methods(mode), self._methods.name(person)
-        try:
-            if placement(method) != "aligned":
-                paste = cover(method, out, face, name=name, mask_scale=self._scale, stepped=True)
-            else:
-                if (mode, person) not in self.stills:
-                    self.stills[mode, person] = aligned_crop(method, out, face, name=name)
-                paste = paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
-        except (InputError, UsageError):
-            if method.traits.family == "external":
-                raise
-            return self(out, face, self._settings.fallback, track, views=views)
-        if not hides(paste.mask, face, self._coverage):
-            return self(out, face, self._settings.fallback, track, views=views)
-        paste.onto(out)
-        return method.name
-
-
 def bring_back(out: Image, paste: Paste, before: Image, other: Face | None) -> None:
     """Take a cover off a new face that it was drawn over, in place, where the new face leaves nothing of the source.
-
-    Args:
-        before: [h,w,3] of the paste's region, without the cover.
-        other: the face that the cover hides; the ellipse of its box stays covered. None: nothing stays.
-    """
+    `before` is the paste's region [h,w,3] without the cover; the ellipse in the box of `other` stays covered."""
     clear = paste.weight >= _WHOLE
     if other is not None:
         (x0, y0), (x1, y1) = other.box[:2], other.box[2:]
@@ -159,11 +105,10 @@ def _is_there(made: FilmFace) -> bool:
     """Whether a new face lies where its own is, though it may leave a part of that bare."""
     paste = made.paste
     assert paste is not None
-    ys, xs = np.nonzero(paste.weight > 0.5)
-    if not len(ys):
-        return False
-    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
-    return bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
+    x, y, width, height = cv2.boundingRect((paste.weight > 0.5).astype(np.uint8))
+    left, top = paste.x0 + x, paste.y0 + y
+    box = np.array([left, top, left + width - 1, top + height - 1], np.float32)
+    return width > 0 and bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
 
 
 def stands(made: FilmFace, coverage: float) -> bool:
@@ -172,12 +117,8 @@ def stands(made: FilmFace, coverage: float) -> bool:
 
 
 class Renderer:
-    """Redacts frames, a chunk at a time, in order.
-
-    Args:
-        reach: frames on either side over which faces are smoothed.
-        drawings: of people, by their keys, how their faces are drawn where it is not as all others.
-    """
+    """Redacts frames, a chunk at a time, in order; faces are smoothed over `reach` frames on either side, and those of
+    the people in `drawings` are drawn as these say."""
 
     def __init__(
         self, tools: VideoTools, settings: VideoSettings, reach: int = 0, drawings: Mapping[str, Drawing] | None = None
@@ -188,7 +129,10 @@ class Renderer:
         self.counts: Counter[str] = Counter()
         self.causes: Counter[str] = Counter()
         self.identities = Identities(tools, settings.mask_scale, self.causes, self._drawings)
-        self.covers = Covers(tools.methods, settings, tools.policy.coverage)
+        # Mode and person → the crop that stands for the person: fresh noise would average out over the film.
+        self.stills: dict[tuple[str, str], Image] = {}
+        # Track → the one colour of its plain covers; −1 − n for the n-th of the boxes that a person added.
+        self.colours: dict[int, Colour] = {}
         self._reader = None if tools.face_model is None else FaceReader(tools.face_model, reach)
 
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
@@ -221,17 +165,16 @@ class Renderer:
         # Largest last: the nearer face hides the farther one. Covers yield to new faces, see `bring_back`.
         for one in sorted(changed, key=lambda one: face_area(one.face)):
             face, made = one.face, new.get((one.track, index))
-            views = partial(colour_views, near, index, one.track)
+            views = colour_views(near, index, one.track)
             if one.kind:  # the cover is to hold the whole box, and not only its corners as seen
-                self.covers(out, without_landmarks(face.box), one.mode, one.track, views=views)
+                self._cover(out, without_landmarks(face.box), one.mode, one.track, views)
                 continue
             done = "generated"
             if made is None or not hides_source(made, coverage):
-                drawing = self._drawings.get(one.person)
-                fallback = self.settings.fallback if drawing is None else drawing.fallback
+                fallback = fallback_of(self._drawings.get(one.person), self.settings.fallback)
                 mode = fallback if one.mode == "ficgan" else one.mode
                 below = [(other, other.region(out).copy()) for other in drawn]
-                done = self.covers(out, face, mode, one.track, one.person, views)
+                done = self._cover(out, face, mode, one.track, views, one.person)
                 for other, before in below:
                     bring_back(out, other, before, None if one.hidden else face)
                 if made is not None and _is_there(made):  # what it leaves bare the cover hides
@@ -244,9 +187,39 @@ class Renderer:
             self.note(index, one, done, made)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
-            self.covers(out, face, mode, -1 - number, views=partial(list, [(source, face)]))
+            self._cover(out, face, mode, -1 - number, [(source, face)])
             self.counts["region"] += 1
         return out
+
+    def _cover(
+        self, out: Image, face: Face, mode: str, track: int, views: Sequence[tuple[Image, Face]], person: str = ""
+    ) -> str:
+        """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
+        `views` are frames with the face, to find its colour in."""
+        settings, methods = self.settings, self.tools.methods
+        scale = max(1.0, settings.mask_scale)
+        if mode in HIDING:
+            if mode == "plain" and track not in self.colours:
+                self.colours[track] = colour_beside(views or [(out, face)])
+            colour = self.colours.get(track)
+            cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=scale).onto(out)
+            return mode
+        method, name = methods(mode), methods.name(person)
+        try:
+            if placement(method) != "aligned":
+                paste = cover(method, out, face, name=name, mask_scale=scale, stepped=True)
+            else:
+                if (mode, person) not in self.stills:
+                    self.stills[mode, person] = aligned_crop(method, out, face, name=name)
+                paste = paste_aligned(out, self.stills[mode, person], face, mask_scale=settings.mask_scale)
+        except (InputError, UsageError):
+            if method.traits.family == "external":
+                raise
+        else:
+            if hides(paste.mask, face, self.tools.policy.coverage):
+                paste.onto(out)
+                return method.name
+        return self._cover(out, face, settings.fallback, track, views)
 
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
@@ -303,12 +276,11 @@ class JobState(BaseModel):
 
     def save(self, renderer: Renderer, frames: int, **facts: Any) -> None:
         """Save what the renderer knows when it has drawn the first `frames` frames, those of all finished segments."""
-        covers = renderer.covers
         drawn = {
             "frames": frames,
             "people": {person: identity.to_dict() for person, identity in renderer.identities.people.items()},
-            "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
-            "colours": list(covers.colours.items()),
+            "stills": [(*key, still.tolist()) for key, still in renderer.stills.items()],
+            "colours": list(renderer.colours.items()),
             "counts": dict(renderer.counts),
             "causes": dict(renderer.causes),
         }
@@ -316,11 +288,11 @@ class JobState(BaseModel):
 
     def load(self, renderer: Renderer) -> None:
         """Restore what the renderer of the interrupted run knew; later segments are removed and rendered again."""
-        drawn, identities, covers = self.drawn, renderer.identities, renderer.covers
+        drawn, identities = self.drawn, renderer.identities
         if drawn is not None:
             identities.people = {person: identities.restored(person, tree) for person, tree in drawn["people"].items()}
-            covers.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}
-            covers.colours = {track: tuple(colour) for track, colour in drawn["colours"]}
+            renderer.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}
+            renderer.colours = {track: tuple(colour) for track, colour in drawn["colours"]}
             renderer.counts.update(drawn["counts"])
             renderer.causes.update(drawn["causes"])
         for segment in finished_segments(self.folder):
@@ -339,8 +311,7 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
     wanted = plan.auditions()
     known = tools.job_identities if settings.link == "job" else {}
     for person in set().union(*wanted.values()) & set(known):
-        identities.people[person] = identities.identity(person, *known[person])
-        identities.people[person].settled = True
+        identities.people[person] = replace(identities.identity(person, *known[person]), settled=True)
     audition(task, plan, identities, {frame: people - set(identities.people) for frame, people in wanted.items()})
     known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
     state.save(renderer, 0)
@@ -365,17 +336,13 @@ def to_choose_on(task: FilmTask, plan: FilmPlan, wanted: Callable[[int], bool]) 
     return as_analysed(task, plan, task.source.frames(wanted=lambda frame: step(frame) is None and wanted(frame)))
 
 
-def render_segments(
-    task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
-) -> Assembled:
+def render_segments(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> Assembled:
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
-
-    writer = SegmentWriter(
-        state.folder, task.source.info, encode, output=output, seconds=task.settings.segment, may_end=plan.may_begin
-    )
+    source, encode, output, seconds = task.source, task.encode, task.output, task.settings.segment
+    writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=seconds, may_end=plan.may_begin)
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
-        frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
+        frames = as_analysed(task, plan, source.frames(lambda frame: frame >= begin - 2 * plan.reach))
         for now, around in chunks(plan, frames, begin):
             if writer.ends_before(now[0].frame):
                 writer.close()
@@ -385,8 +352,8 @@ def render_segments(
                 step(job.frame.index)
     state.save(renderer, writer.next_frame)
     made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
-    file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
-    return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
+    file = assemble(writer.segments, source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
+    return replace(file, notes=source.notes + file.notes, damage=source.damage + file.damage)
 
 
 def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tuple[list[FrameJob], list[FrameJob]]]:
@@ -397,7 +364,6 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
     """
     ahead = 2 * plan.reach
     jobs: deque[FrameJob] = deque()
-
     start = begin
     for frame in chain(frames, [None]):
         if frame is not None:
@@ -456,12 +422,12 @@ class VideoResult:
     review: Sequence[Mapping[str, Any]] = ()
     dropped: Sequence[Mapping[str, Any]] = ()
     objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    has_audio: bool = False
+    synthetic: bool = False
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     account: dict[str, Any] = field(default_factory=dict)
-    has_audio: bool = False
-    synthetic: bool = False
 
     @property
     def reidentified(self) -> int | None:
@@ -476,24 +442,14 @@ class VideoResult:
         return not (self.reidentified or self.review or self.damage)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.account,
-            "frames": self.frames,
-            "duration": round(self.seconds, 3),
-            "tracks": self.tracks,
-            "people": self.people,
-            "faces_by_action": dict(self.faces),
-            "fallbacks": dict(self.fallbacks),
-            "masked_people": self.masked_people,
-            "exemptions": self.exemptions,
-            "edits": list(self.edits),
-            "check": None if self.check is None else self.check.to_dict(),
-            "review": list(self.review),
-            **({"dropped": list(self.dropped)} if self.dropped else {}),
-            **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
-            "audio": "copied" if self.has_audio else "none",
-            "synthetic_tag": self.synthetic,
-            "notes": list(self.notes),
-            "damage": list(self.damage),
-            "settings": self.settings,
+        """JSON-ready; what was dropped and objects are left out where there are none."""
+        names = {"seconds": "duration", "faces": "faces_by_action", "has_audio": "audio", "synthetic": "synthetic_tag"}
+        facts = {entry.name: getattr(self, entry.name) for entry in fields(self)[1:-1]}
+        facts |= {"seconds": round(self.seconds, 3), "has_audio": "copied" if self.has_audio else "none"}
+        facts["check"] = None if self.check is None else self.check.to_dict()
+        tree = {
+            names.get(name, name): list(fact) if isinstance(fact, tuple) else fact
+            for name, fact in facts.items()
+            if fact or name not in ("dropped", "objects")
         }
+        return {**self.account, **tree}

@@ -1,17 +1,14 @@
 """Tracks: how faces move, where a face is in each frame, and the gaps between its sightings filled.
 
-A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
-`memory` seconds. The detector sees x with an error of standard deviation `noise`.
-
-Source: Uhlenbeck and Ornstein 1930; Fraser and Potter, "The optimum linear smoother as a combination of two optimum
-linear filters", 1969.
+A coordinate's velocity is an Ornstein-Uhlenbeck process. Source: Uhlenbeck and Ornstein 1930; Fraser and Potter, "The
+optimum linear smoother as a combination of two optimum linear filters", 1969.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +24,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Motion:
-    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds.
-
-    Lengths are in units that a `scale` turns into the data's own.
-    """
+    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds;
+    lengths are in units that a `scale` turns into the data's own."""
 
     noise: float
     speed: float
@@ -64,9 +59,6 @@ class KalmanState:
         x = np.asarray(seen, np.float64)
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
-    def __getitem__(self, rows: NDArray[Any]) -> KalmanState:
-        return KalmanState(self.mean[rows], self.covariance[rows])
-
     def after(self, motion: Motion, seconds: ArrayLike, scale: ArrayLike = 1.0) -> KalmanState:
         transition, drift = motion.step(seconds)
         drift = drift * (np.asarray(scale) ** 2)[..., None, None]
@@ -97,15 +89,8 @@ def smooth(
     """
     at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
-    forwards = _filtered(motion, at, values, unit)
-    backwards = _filtered(motion, -at[::-1], values[::-1], unit[::-1])[np.arange(len(at))[::-1]]
-
-    place = np.searchsorted(at, ask, side="right") - 1  # the sighting at or before
-    units = np.concatenate([unit[:1], np.sqrt(unit[1:] * unit[:-1]), unit[-1:]])[place + 1]
-    past, future = place >= 0, place < len(at) - 1
-    since, until = place[past], place[future] + 1
-    before = forwards[since].after(motion, ask[past] - at[since], units[past])
-    after = backwards[until].after(motion, at[until] - ask[future], units[future])
+    past, before = _foretold(motion, at, values, unit, ask, "right")
+    future, after = _foretold(motion, -at[::-1], values[::-1], unit[::-1], -ask, "left")
     turn = np.array([[1.0], [-1.0]])
     after = KalmanState(after.mean * turn, after.covariance * (turn @ turn.T))
     precision, weighted = np.zeros((len(ask), 2, 2)), np.zeros((len(ask), 2, values.shape[1]))
@@ -118,13 +103,19 @@ def smooth(
     return (covariance @ weighted)[:, 0], np.sqrt(covariance[:, 0, 0])
 
 
-def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> KalmanState:
-    """The state after each sighting: [m,2,D] and [m,2,2]."""
+def _foretold(
+    motion: Motion, at: Floats, seen: Floats, unit: Floats, ask: Floats, side: Literal["left", "right"]
+) -> tuple[NDArray[np.bool_], KalmanState]:
+    """Which times [n] come after a sighting (with `side` "right" or are one), and what those before foretell there."""
     states = [KalmanState.first(motion, seen[0], unit[0])]
-    for k in range(1, len(times)):
-        ahead = states[-1].after(motion, times[k] - times[k - 1], np.sqrt(unit[k] * unit[k - 1]))
+    for k in range(1, len(at)):
+        ahead = states[-1].after(motion, at[k] - at[k - 1], np.sqrt(unit[k] * unit[k - 1]))
         states.append(ahead.seeing(motion, seen[k], unit[k]))
-    return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
+    place = np.searchsorted(at, ask, side=side) - 1
+    rows, since = place >= 0, place[place >= 0]
+    units = np.concatenate([unit[:1], np.sqrt(unit[1:] * unit[:-1]), unit[-1:]])[since + 1]
+    means, covariances = np.stack([one.mean for one in states]), np.stack([one.covariance for one in states])
+    return rows, KalmanState(means[since], covariances[since]).after(motion, ask[rows] - at[since], units)
 
 
 # A frame after all others.
@@ -216,7 +207,7 @@ class Track:
     scores: NDArray[np.float32]
     origin: NDArray[np.uint8]
     person: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: Sequence[str] = ()
     kind: str = ""
     keys: Sequence[BoxKey] = ()
 
@@ -228,18 +219,13 @@ class Track:
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def row(self, frame: int) -> int | None:
-        """Index of the row of a frame, None where the track is not there."""
-        return frame - self.first if self.first <= frame <= self.last else None
-
     def part(self, first: int, last: int) -> Track:
         """Its rows from one to another."""
         rows = slice(first, last + 1)
         columns = {name: getattr(self, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
         return replace(self, first=self.first + first, **columns)
 
-    def face(self, frame: int) -> Face:
-        row = frame - self.first
+    def face(self, row: int) -> Face:
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 
 
@@ -276,6 +262,18 @@ class TrackSet:
         present = np.flatnonzero((self._first <= frame) & (frame <= self._last))
         return [(self.tracks[number], frame - self.tracks[number].first) for number in present]
 
+    def over(self, track: Track, row: int, share: float) -> Iterator[tuple[Track, int]]:
+        """Others, with their rows, in whose boxes such a share of a track's box lies in the frame of its row."""
+        for other, there in self.at(track.first + row):
+            if other is not track and share_in(track.boxes[row], other.boxes[there]) >= share:
+                yield other, there
+
+
+def runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and last of each run of true ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
+
 
 # Standard deviations of the interpolated place by which a box grows on each side.
 GROWTH = 1.5
@@ -303,7 +301,7 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
         track = fill_track(tracklet.sightings, first, clock[first:end], id=number)
         track.person = tracklet.person
         once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
-        track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
+        track.notes = (WEAK,) if tracklet.weak else (ONCE,) * once + (UNCONFIRMED,) * unsure
         track.origin[tracklet.sure + 1 - first :] = UNSURE
         tracks.append(track)
     return tracks
@@ -342,14 +340,10 @@ def fill_weak(
     known = TrackSet(tracks)
     found: list[Track] = []
     for track in fill_tracks(tracklets, cuts, times, pad):
-        bare = [
-            row
-            for row, box in enumerate(track.boxes)
-            if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
-        ]
-        for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
-            part, nothing = track.part(int(rows[0]), int(rows[-1])), np.zeros(len(rows), np.float32)
-            origin = np.full(len(rows), UNSURE, np.uint8)
+        bare = np.array([not any(known.over(track, row, COVERED)) for row in range(len(track))])
+        for first, last in runs(bare):
+            part = track.part(first, last)
+            nothing, origin = np.zeros(len(part), np.float32), np.full(len(part), UNSURE, np.uint8)
             found.append(replace(part, id=len(tracks) + len(found) + 1, scores=nothing, origin=origin))
     return found
 
@@ -364,12 +358,8 @@ def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: 
     """A track with a row for every frame, from sightings of one face within one scene.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
-    uncertainty. A seen box is never made smaller. Before and after, the box holds the place of the last sighting. Boxes
-    may reach beyond the picture, as faces do.
-
-    Args:
-        first: frame of the first row.
-        clock: [n] seconds at which the frames of the rows are shown.
+    uncertainty. A seen box is never made smaller. Boxes may reach beyond the picture, as faces do. `clock` [n] are the
+    seconds at which the frames from `first` on are shown.
     """
     rows = np.array([sighting.frame for sighting in sightings], np.int64) - first
     at = clock[rows]

@@ -1,8 +1,7 @@
 """One treatment a head: within a shot a track has a new face in all of its frames, or a cover in all of them.
 
-A survey reads, before anything is drawn, where a new face could stand on each track. Where it could not for a moment
-only, a face between those of before and after bridges it. Else a track changes its treatment only where that spares
-many seconds of the worse one.
+A survey reads, before anything is drawn, where a new face could stand on each track; a moment where it could not is
+bridged by a face between those of before and after.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
 from ficgan.video import FilmTask
-from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
+from ficgan.video.decided import SMALL, FilmPlan, FoundFaces, fallback_of
 from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.rendered import audition, stands, to_choose_on
-from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
+from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, runs
 
 # Seconds of a worse treatment that a change of treatment must spare.
 CHANGE = 3.0
@@ -69,14 +68,13 @@ class TrackSurvey:
         self._near |= near
 
 
+Surveys = Mapping[int, TrackSurvey]  # by the numbers of tracks
+
+
 def survey(
-    task: FilmTask,
-    plan: FilmPlan,
-    identities: Identities,
-    people: Collection[str] | None = None,
-    before: Mapping[int, TrackSurvey] | None = None,
+    task: FilmTask, plan: FilmPlan, identities: Identities, some: Collection[str] | None, before: Surveys | None = None
 ) -> dict[int, TrackSurvey]:
-    """Read the faces of a film that shall be new, and try the new ones twice a second; of all `people` or of some.
+    """Read the faces of a film that shall be new, and try the new ones twice a second; of all people or of `some`.
 
     `before` are surveys of the same tracks, for other new faces: what can be read is known, and these are tried alone.
     """
@@ -84,7 +82,7 @@ def survey(
     assert model is not None and kept is not None
     surveys: dict[int, TrackSurvey] = {}
     for track in plan.tracks:
-        if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people):
+        if (plan.modes[track.id] == "ficgan").any() and (some is None or plan.people[track.id] in some):
             readable = np.zeros(len(track), bool) if before is None else before[track.id].readable
             surveys[track.id] = TrackSurvey(readable, np.zeros(len(track), bool))
     every = max(1, round(TRIED * plan.film.rate))
@@ -95,10 +93,8 @@ def survey(
             return False
         return before is None or bool(seen.readable[row] and row >= seen.due)
 
-    def is_wanted(frame: int) -> bool:
-        return any(is_due(track, row) for track, row in plan.tracks.at(frame))
-
-    for frame in to_choose_on(task, plan, is_wanted) if surveys else ():
+    frames = to_choose_on(task, plan, lambda frame: any(is_due(*place) for place in plan.tracks.at(frame)))
+    for frame in frames if surveys else ():
         due = {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)}
         faces = [one for one in plan.job(frame).appearances if one.track in due]
         pairs = [(frame.image, one.face) for one in faces]
@@ -147,7 +143,7 @@ def treated_people(
     return _one_treatment(plan, fallback, model, surveys)
 
 
-def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Identities) -> dict[int, set[str]]:
+def _known_on(plan: FilmPlan, surveys: Surveys, identities: Identities) -> dict[int, set[str]]:
     """Frame → people to be tried again: those known somewhere, there and on the frames of their first trial."""
     known: dict[str, list[int]] = {}
     for number, seen in surveys.items():
@@ -163,7 +159,7 @@ def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Id
 
 
 def _one_treatment(
-    plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Mapping[int, TrackSurvey] | None = None
+    plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Surveys | None = None
 ) -> FilmPlan:
     """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
     modes, bridged, hidden = dict(plan.modes), dict[int, dict[int, Any]](), dict(plan.hidden)
@@ -173,35 +169,21 @@ def _one_treatment(
         if track.kind or not wanted.any():
             continue
         seen = None if surveys is None else surveys.get(track.id)
-        rows = _treatment_of(track, wanted, seen, plan)
-        drawing = plan.drawings.get(plan.people[track.id])
-        covered = fallback if drawing is None else drawing.fallback
-        modes[track.id] = np.where(wanted & ~rows.shown, covered, modes[track.id])
-        reasons.update(rows.why)
+        shown, held, behind, why = _treatment_of(track, wanted, seen, plan)
+        covered = fallback_of(plan.drawings.get(plan.people[track.id]), fallback)
+        modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
+        reasons.update(why)
         if seen is not None and model is not None:
-            bridged[track.id] = _bridges(track, rows.bridged, seen, plan, model)
-        hidden[track.id] = frozenset(np.flatnonzero(rows.hidden).tolist())
+            bridged[track.id] = _bridges(track, held, seen, plan, model)
+        hidden[track.id] = frozenset(np.flatnonzero(behind).tolist())
     return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
-class _Rows(NamedTuple):
-    """What becomes of the rows [n] of a track.
-
-    Args:
-        shown: show a new face.
-        bridged: of these, show one between those before and after, as they cannot be read.
-        hidden: another head lies before them.
-        why: how many are covered for which reason.
-    """
-
-    shown: Flags
-    bridged: Flags
-    hidden: Flags
-    why: Mapping[str, int]
-
-
-def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan) -> _Rows:
-    """The cheapest treatment of the wanted rows of a track.
+def _treatment_of(
+    track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan
+) -> tuple[Flags, Flags, Flags, Counter[str]]:
+    """The cheapest treatment of the wanted rows [n] of a track: which show a new face, which of these one between those
+    before and after, before which another head lies, and how many are covered for which reason.
 
     Flags of rows: `small`, of too few pixels for a new face; `padded`, a box before or after what was seen; `never`,
     always covered; `crossed`, another head lies there; `bare`, cannot be read, and nobody saw a face (most likely there
@@ -211,18 +193,18 @@ def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: F
     padded, never = track.origin >= PADDED, wanted & (track.origin == UNSURE)
     for row in np.flatnonzero(padded & wanted):
         # Where a person who was surely here before may be here still.
-        others = _before(track, int(row), plan.tracks)
+        others = plan.tracks.over(track, int(row), HIDDEN)
         never[row] |= any(other.origin[there] == UNSURE and (other.origin == SEEN).any() for other, there in others)
     bare, held, crossed = np.zeros((3, len(track)), bool)
     if seen is not None:
         never |= wanted & seen.refused & (seen.readable | ~padded)
         unread = wanted & ~seen.readable & ~never
         for row in np.flatnonzero((unread | padded) & wanted):
-            others = _before(track, int(row), plan.tracks)
+            others = plan.tracks.over(track, int(row), HIDDEN)
             crossed[row] = any(not other.kind and other.origin[there] <= FILLED for other, there in others)
         bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
         known = np.pad(wanted & seen.readable & ~never, 1)  # row r is known[r + 1]
-        for first, last in _runs(unread & ~bare):
+        for first, last in runs(unread & ~bare):
             sides, length = (known[first], known[last + 2]), (last - first + 1) / rate
             if any(sides) and length <= (GAP if all(sides) else GAP_AT_END):
                 held[first : last + 1] = True
@@ -234,7 +216,7 @@ def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: F
     cover = np.where(free | never | small, 0.0, np.where(held, BRIDGE_COST, COVER_COST)) / rate
     new = np.where(free, 0.0, np.where(small, COVER_COST, np.where(held, BRIDGE_COST, 0.0))) / rate
     costs, shown = np.stack([cover, np.where(never, _NEVER, new)], 1), np.zeros(len(track), bool)
-    for first, last in _runs(wanted):
+    for first, last in runs(wanted):
         shown[first : last + 1] = _cheapest(costs[first : last + 1])
     shown &= ~free & ~never
     inner = np.flatnonzero(~padded)
@@ -242,37 +224,20 @@ def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: F
         shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
     causes = [small, padded, bare | never | held]  # the first that holds is named
     why = np.select(causes, ["small", "pad", "unread"], "with its track")[wanted & ~shown]
-    return _Rows(shown, shown & held, crossed & bare, Counter(why.tolist()))
+    return shown, shown & held, crossed & bare, Counter(why.tolist())
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
     """The cheapest path through two states [n,2] where a change costs `CHANGE` (Viterbi): [n], if it is the second."""
-    total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
+    total, changes, path = costs[0].copy(), np.zeros((len(costs), 2), bool), np.empty(len(costs), bool)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
-        back[row] = np.where(moved < total, [1, 0], [0, 1])
+        changes[row] = moved < total
         total = np.minimum(total, moved) + costs[row]
-    path = np.empty(len(costs), bool)
-    state = int(total[1] < total[0])
+    state = bool(total[1] < total[0])
     for row in range(len(costs) - 1, -1, -1):
-        path[row] = bool(state)
-        state = int(back[row, state])
+        path[row], state = state, state ^ changes[row, int(state)]
     return path
-
-
-def _runs(flags: Flags) -> list[tuple[int, int]]:
-    """First and last of each run of true ones."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
-
-
-def _before(track: Track, row: int, tracks: TrackSet) -> list[tuple[Track, int]]:
-    """Other tracks, and their rows, that may hide a track in one of its frames."""
-    return [
-        (other, there)
-        for other, there in tracks.at(track.first + row)
-        if other.id != track.id and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
-    ]
 
 
 def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model: FaceModel) -> dict[int, Any]:
@@ -285,16 +250,11 @@ def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model
         numbers = plan.found.at(track, row) if readable and plan.found is not None else None
         return None if numbers is None else model.of_row(numbers)
 
-    for first, last in _runs(rows):
+    for first, last in runs(rows):
         before, after = found(first - 1), found(last + 1)
-        if before is None and after is None:
-            continue
-        ends = [first - 1, last + 1]
-        if before is None:
-            before, ends[0] = after, last + 1
-        elif after is None:
-            after, ends[1] = before, first - 1
-        for row in range(first, last + 1):
-            share = 0.0 if ends[0] == ends[1] else (row - first + 1) / (last - first + 2)
-            places[row] = model.between(before, after, share, middles[row] - middles[ends])
+        ends = [first - 1 if before is not None else last + 1, last + 1 if after is not None else first - 1]
+        sides = [one for one in (before, after) if one is not None]
+        for row in range(first, last + 1) if sides else ():
+            share = (row - first + 1) / (last - first + 2) if len(sides) == 2 else 0.0
+            places[row] = model.between(sides[0], sides[-1], share, middles[row] - middles[ends])
     return places

@@ -70,7 +70,7 @@ def test_what_is_said_of_a_method(tree: Path, tmp_path: Path, method: str) -> No
     code, said, err = anonymise(tree / "a/one.ply", tmp_path / "x.ply", *words)
     assert code == 0, err
     record = json.loads((tmp_path / "x.ply.json").read_text())
-    assert bool(record["reversible_by"]) == ("undone" in err) == bool(CLOUD_ANONYMIZERS[method].traits.reversible_by)
+    assert bool(record["reversible_by"]) == ("undone" in err) == bool(CLOUD_ANONYMIZERS[method].reversible_by)
     assert ("registration" in said["results"][0]) == bool(target)
     assert 0.3 < record["from_clear_mm"]["median"] < record["from_clear_mm"]["largest"] < 200
 

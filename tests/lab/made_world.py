@@ -62,7 +62,7 @@ def people(count: int = 6, each: int = 2, side: int = SIDE, spread: float = 40, 
 
 def prepared(faces: Faces, region: tuple[int, int, int, int] | None = None, **more: Any) -> Prepared:
     side = faces.images.shape[1]
-    return Prepared(faces, region or (0, 0, side, side), np.arange(len(faces)), source={"name": "made"}, **more)
+    return Prepared(faces, region or (0, 0, side, side), source={"name": "made"}, **more)
 
 
 def bench(

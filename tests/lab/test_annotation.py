@@ -21,7 +21,7 @@ from page_reader import EVIL, Page, browse, run, stands_alone
 from PIL import Image
 from stand_ins import invoke
 
-from ficgan.cli.people import annotate
+from ficgan.cli.evaluate import annotate
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Face
 from ficgan.lab.annotation import (

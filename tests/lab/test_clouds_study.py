@@ -23,7 +23,7 @@ from ficgan.faces import Face
 from ficgan.lab.clouds import report as room
 from ficgan.lab.clouds import run_cloud_study
 from ficgan.lab.clouds import study as room_study
-from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, points, privacy, strongest, summary
+from ficgan.lab.clouds.report import METRICS, mu_privacy, needs_cloud, points, privacy, strongest, summary
 from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, person_of
 from ficgan.lab.clouds.study import INVERSES, CloudStudy, PictureJudges, open_study, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -290,9 +290,8 @@ def utility(clear: Any, made: Any, seconds: Any = 0.5) -> Any:
     ("area", "first", "expected"),
     [(1.0, 1.0, 0.0), (0.5, 0.0, 1.0), (0.75, 0.5, 0.5), (0.4, 0.0, 1.0), (0.6, 0.1, 0.85)],
 )
-def test_means_are_equations_5_1_and_5_2(area: float, first: float, expected: float) -> None:
+def test_mean_privacy_is_equation_5_1(area: float, first: float, expected: float) -> None:
     assert mu_privacy(area, first) == pytest.approx(expected)
-    assert mu_utility(0.4, 0.8) == pytest.approx(0.6)
 
 
 @settings(max_examples=6)
@@ -330,7 +329,6 @@ def test_a_lost_face_is_forty_pixels_away() -> None:
     made["found"][:2] = False
     made["marks"][:2] = np.nan
     clear["found"][4] = False
-    assert room.landmark_distances(clear, made) == pytest.approx([40, 40, 5, 5, np.nan], nan_ok=True)
     assert value_of(utility(clear, made), "landmark-distance") == pytest.approx((5 + 40) / 2)
 
 
@@ -376,7 +374,7 @@ def test_a_sweep_is_the_method_strength_by_strength(method: str, faces: tuple[Cl
     cloud, other = faces
     strengths = (1, 9, 20)
     every = [CLOUD_ANONYMIZERS[method].of_strength(strength, seed=3).with_target(other) for strength in strengths]
-    for one, made in zip(every, sweep(every, cloud, "a"), strict=True):
+    for one, made in sweep(every, cloud, "a"):
         try:
             plain = one(cloud, name="a")
         except InputError:
@@ -386,7 +384,7 @@ def test_a_sweep_is_the_method_strength_by_strength(method: str, faces: tuple[Cl
         np.testing.assert_allclose(made.points, plain.points, atol=1e-12)
         assert np.abs(made.colors.astype(int) - plain.colors).max() <= 1
     smoothers = [CLOUD_ANONYMIZERS["smooth-knn"].of_strength(strength) for strength in (35, 1)]
-    assert sweep(smoothers, cloud.take(np.arange(100)), "a")[0] is None
+    assert sweep(smoothers, cloud.take(np.arange(100)), "a")[0][1] is None
 
 
 # -- the auto-encoder -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig, load_attack, load_matrix, parse_attack
-from ficgan.lab.report.tables import controls, headlines, ranking
+from ficgan.lab.report import controls, headlines, ranking
 from ficgan.lab.results import Results
 from ficgan.lab.run import Store, files_digest, fingerprint
 
@@ -248,15 +248,15 @@ def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> No
 
     store = Store(tmp_path / "store")
     for _ in range(3):
-        assert np.array_equal(store.array(["a", 1], make), np.arange(6).reshape(2, 3))
+        assert np.array_equal(store.kept(["a", 1], make), np.arange(6).reshape(2, 3))
     assert len(made) == 1
-    store.array(["a", 2], make)
+    store.kept(["a", 2], make)
     assert len(made) == 2
     for path in (tmp_path / "store").iterdir():
         path.write_bytes(path.read_bytes()[:90])
-    store.array(["a", 1], make)
+    store.kept(["a", 1], make)
     assert len(made) == 3
-    Store(None).array(["a", 1], make)
+    Store(None).kept(["a", 1], make)
     assert len(made) == 4
 
 

@@ -61,7 +61,7 @@ def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"only": ["pixelatoin"]}, "no method 'pixelatoin'"),
+        ({"metods": ["solid"]}, "did you mean 'methods'"),
         ({"extra": ["CIAGAN=externall:folder=x"]}, "did you mean external"),
         ({"extra": ["Pixelation=solid"]}, "two methods are called 'Pixelation'"),
         ({"size": 8}, "size"),

@@ -46,7 +46,7 @@ from ficgan.lab.papers.revelio import (
 )
 from ficgan.lab.papers.revelio_tables import RevelioRun, counted, draw_revelio, run_revelio
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.tables import controls
+from ficgan.lab.report import controls
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Prepared, Split, written
 
@@ -65,7 +65,7 @@ def _made(counts: list[int]) -> Prepared:
     people = np.repeat(np.arange(len(counts)), counts)
     images = np.random.default_rng(1).integers(0, 255, (len(people), 8, 8, 3)).astype(np.uint8)
     names = tuple(map(str, range(len(people))))
-    return Prepared(Faces(images, names, people=people), (0, 0, 8, 8), np.arange(len(people)))
+    return Prepared(Faces(images, names, people=people), (0, 0, 8, 8))
 
 
 @given(st.lists(st.integers(1, 6), min_size=8, max_size=30), st.integers(1, 30), st.integers(0, 3))

@@ -16,15 +16,16 @@ from stand_ins import random_network
 
 from ficgan import pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.errors import UsageError
 from ficgan.faces import Mesh
 from ficgan.files import file_digest
 from ficgan.frame import FaceShape
 from ficgan.lab import readers
 from ficgan.lab.attackers import fit_probes, run_identity_probe, whitening
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
+from ficgan.lab.bench import Bench, NotApplicable, Subject
 from ficgan.lab.matrix_config import SCENARIOS, SplitConfig
-from ficgan.lab.metrics.privacy import Scores, auc
-from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant, similarities
+from ficgan.lab.metrics.privacy import Scores, auc, similarities
+from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store
 from ficgan.lab.sets import split
@@ -209,7 +210,7 @@ def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, 
     with pytest.raises(NotApplicable):
         probed(bench, ANONYMIZERS.make("solid"))
     nobody = split(bench.people, SplitConfig(background=0, attacker=0, test=10))
-    with pytest.raises(Refused, match="nobody to learn from"):
+    with pytest.raises(UsageError, match="nobody to learn from"):
         probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from ficgan.lab.report import write_report
-from ficgan.lab.report.tables import controls, headlines, ranking, risks
+from ficgan.lab.report import controls, headlines, ranking, risks, write_report
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, note_texts
 
 GROUPS = {"gender=Female": (Figure("rank-1", 0.8),)}

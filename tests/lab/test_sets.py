@@ -368,7 +368,7 @@ def same(one: Prepared, other: Prepared) -> bool:
     return (
         np.array_equal(one.faces.images, other.faces.images)
         and np.array_equal(one.faces.landmarks, other.faces.landmarks)
-        and np.array_equal(one.rows, other.rows)
+        and one.faces.names == other.faces.names
         and (one.missed, one.region, one.source, one.digest) == (other.missed, other.region, other.source, other.digest)
     )
 

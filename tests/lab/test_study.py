@@ -140,13 +140,13 @@ def test_pictures_are_obfuscated_at_full_resolution_and_kept_within_their_room(f
     image, boxes = scenes.items[3].load(), np.array([FACE])
     wanted = {
         "original": image,
-        "blurred": obfuscate_blur(image, boxes),
+        "blurred": obfuscate_blur(image, boxes)[0],
         "green": obfuscate_overlay(image, boxes, "green"),
         "overlaid": obfuscate_overlay(image, boxes, "mean"),
     }
     for variant, picture in wanted.items():
         assert np.array_equal(obfuscated(scenes, variant)[3], picture)  # type: ignore[arg-type]
-    released = obfuscate_blur(image, boxes, "released")
+    released = obfuscate_blur(image, boxes, "released")[0]
     assert np.array_equal(obfuscated(scenes, "blurred", "released")[3], released)
     tight = obfuscated(scenes, "red", room=2.5 * image.nbytes)
     tight.fill()
@@ -444,7 +444,7 @@ def test_tables_put_printed_figures_beside_the_same_figures() -> None:
         found = {"top1": spread([0.5]), "top5": spread([top5]), "drop": lost}
         return {"network": "resnet18", "train": variant, "evaluate": variant, **found}
 
-    faces = {"images": {"0": 8, "7": 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
+    faces = {"images": {0: 8, 7: 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
     found = {
         "grid": [row("original", 0.892, {}), row("blurred", 0.88, dict.fromkeys(("top1", "top5"), spread([0.012])))],
         "faces": faces | {"classes": {}, "supercategories": {"bird": None}},

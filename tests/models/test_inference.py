@@ -31,15 +31,15 @@ def test_float32_is_the_trained_model(modulation: str, spatial: str, norm: bool)
     model = networks(modulation=modulation, spatial_code=spatial, spatial_norm=norm)
     fast = InferenceModel(model)
     x = faces(3)
-    codes, wanted = fast.encode(x), model.encode(x)
+    codes, wanted = fast.encode(x), model.encoder(x)
     torch.testing.assert_close(codes.z_id, wanted.z_id, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(codes.z_non, wanted.z_non, rtol=1e-4, atol=1e-5)
     w = fast.map(codes.z_id)
-    torch.testing.assert_close(w, model.map(wanted.z_id), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(w, model.mapping(wanted.z_id), rtol=1e-4, atol=1e-5)
     per_layer = torch.stack([w + n for n in range(model.num_layers)], dim=1)
     for code in (w, per_layer):
         torch.testing.assert_close(
-            fast.generate(code, codes.z_non), model.generate(code, codes.z_non), rtol=0, atol=5e-5
+            fast.synthesise(fast.styles(code), codes.z_non), model.generator(code, codes.z_non), rtol=0, atol=5e-5
         )
     torch.testing.assert_close(fast(x), model(x), rtol=0, atol=5e-5)
 
@@ -54,7 +54,7 @@ def test_faces_with_different_styles_share_a_batch(modulation: str) -> None:
     rows = torch.cat([fast.styles(w[n : n + 1]) for n in range(4)])
     together = fast.synthesise(rows, z_non)
     for n in range(4):
-        alone = fast.generate(w[n : n + 1], z_non[n : n + 1])
+        alone = fast.synthesise(fast.styles(w[n : n + 1]), z_non[n : n + 1])
         torch.testing.assert_close(together[n : n + 1], alone, rtol=0, atol=2e-5)
     assert (together[0] - together[1]).abs().max() > 0.01
 

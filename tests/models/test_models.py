@@ -42,11 +42,11 @@ def test_the_paper_has_twelve_layers_and_its_sizes() -> None:
 def test_every_layer_listens_to_its_own_code(modulation: str) -> None:
     model = FICGAN(small(modulation=modulation))
     w, z_non = torch.randn(1, model.num_layers, 20), torch.randn(1, 6, 4, 4)
-    base = model.generate(w, z_non)
+    base = model.generator(w, z_non)
     for layer in range(model.num_layers):
         other = w.clone()
         other[:, layer] = torch.randn(20)
-        assert (model.generate(other, z_non) - base).abs().max() > 1e-4, f"layer {layer + 1} ignores w"
+        assert (model.generator(other, z_non) - base).abs().max() > 1e-4, f"layer {layer + 1} ignores w"
 
 
 @given(batch=st.integers(1, 3), cin=st.integers(1, 5), cout=st.integers(1, 5), size=st.integers(2, 6))

@@ -167,7 +167,7 @@ def test_damage_is_one_sentence(tmp_path: Path, name: str, data: bytes | None) -
 def test_a_size_that_no_face_has_is_named(extent: float, advice: str) -> None:
     points = np.linspace(0, extent / 0.98, 101)[:, None] * [1.0, 0.5, 0.2]
     with pytest.raises(InputError, match=advice):
-        check_size(Cloud(points), "here")
+        check_size(Cloud(points))
     cloud = ball(1000)
     check_size(Cloud(np.concatenate([cloud.points, [[50.0, 0, 0]] * 5])))  # a few strays do not decide it
     check_size(Cloud(cloud.points * 8))  # a person from head to foot: the face is looked for

@@ -10,18 +10,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud import (
-    CLOUD_ANONYMIZERS,
-    FIRST,
-    POINTS,
-    RADIUS,
-    Cloud,
-    anonymise_scan,
-    merged,
-    prepare,
-    read_cloud,
-    segmented,
-)
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, FIRST, POINTS, RADIUS, Cloud, anonymise_scan, prepare, read_cloud
+from ficgan.pointcloud.cloud import merged
 from ficgan.pointcloud.face import (
     FaceLandmarks,
     MadeHead,
@@ -323,7 +313,6 @@ def test_refusals(dense_head: MadeHead) -> None:
         lambda: prepare(as_placed(dense_head.cloud.take(near))),
         lambda: canonical(Cloud(np.zeros((0, 3)))),
         lambda: prepare(as_placed(Cloud(dense_head.cloud.points + 2.0))),
-        lambda: segmented(Cloud(np.zeros((0, 3)))),
     ):
         with pytest.raises(InputError):
             call()

@@ -90,7 +90,7 @@ def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) 
     made, model = task
     rows = made.rows[:3]
     batch = made.mixes.batch(rows, *new_of(made, rows[::-1]), np.array([1, 4, 10]), np.random.default_rng(0))
-    w = model.map(model.encode(batch.texture, batch.code))
+    w = model.mapping(model.encode(batch.texture, batch.code))
     pictures, textures, shape, _ = made._published(model, batch, w.repeat(2, 1))
     assert torch.equal(textures, batch.linear) and not shape.any()
     changed = (pictures - torch.cat([batch.source] * 2)).abs().amax((1, 2, 3))
@@ -245,7 +245,7 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
     texture, code, moment = torch.randn(4, 3, 128, 128).tanh(), torch.randn(4, 158), torch.randn(4, 18)
     layered = torch.randn(4, 10, config.w_dim)
     with torch.no_grad():
-        w, out = model.map(model.encode(texture, code)), model.generate(layered, moment, texture)
+        w, out = model.mapping(model.encode(texture, code)), model.generator(layered, moment, texture)
     read = {"texture": texture.numpy(), "code": code.numpy()}
     write = {"w": layered, "moment": moment, "linear": texture}
     given = (read, {name: value.numpy() for name, value in write.items()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from stand_ins import Reader
 from worlds import box_at, face_at
 
@@ -47,6 +50,12 @@ def looks(person: int, count: int = 3, spread: float = 0.1, width: int = 64, see
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
+def numbered_people(threshold: float = 0.67, metric: str = "cosine", **options: Any) -> People:
+    reader = Reader()
+    reader.metric, reader.match_threshold = metric, threshold
+    return People(reader, **options)
+
+
 def same_partition(a: list[int], b: list[int]) -> bool:
     """Whether two numberings put the same things together."""
     return len(set(zip(a, b, strict=True))) == len(set(a)) == len(set(b))
@@ -60,14 +69,10 @@ def test_without_overlap_it_is_average_linkage_of_squared_distances(metric: str,
     x = centres[rng.integers(0, 8, 40)] + rng.normal(size=(40, 5)) * 0.45
     tracklets = [tracklet(i + 1, 10 * i, 10 * i + 5, x[i : i + 1].astype(np.float32)) for i in range(40)]
     threshold = 1.6 if metric == "euclidean" else 0.4
-    people = People(metric, threshold, strictness=1.0)
+    people = numbered_people(threshold, metric, strictness=1.0)
     # The oracle works on the distances, not on sums: 1 - cosine, or the squared Euclidean distance.
     x = x.astype(np.float32).astype(np.float64)
-    tree = linkage(x, "average", metric) if metric == "cosine" else None
-    if tree is None:
-        from scipy.spatial.distance import pdist
-
-        tree = linkage(pdist(x, "sqeuclidean"), "average")
+    tree = linkage(pdist(x, "cosine" if metric == "cosine" else "sqeuclidean"), "average")
     limit = threshold if metric == "cosine" else threshold**2
     expected = fcluster(tree, limit, "distance").tolist()
     assert 2 < len(set(expected)) < 35
@@ -86,7 +91,7 @@ def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: i
     for size in (1000, batch):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "BATCH", size)
-            people = People()
+            people = numbered_people()
             numbers, again = people.assign(tracklets), people.assign(tracklets)
         assert set(numbers) == set(range(1, max(numbers) + 1))
         for i, a in enumerate(tracklets):
@@ -98,7 +103,7 @@ def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: i
 def test_links() -> None:
     one = [tracklet(1, 0, 9, looks(1)), tracklet(2, 20, 29, looks(2)), tracklet(3, 40, 49, looks(1, seed=5))]
     two = [tracklet(1, 0, 9, looks(3)), tracklet(2, 5, 9, looks(2, seed=9)), tracklet(3, 30, 39, looks(1, seed=8))]
-    none, file, job = People(link="none"), People(link="file"), People(link="job")
+    none, file, job = numbered_people(link="none"), numbered_people(link="file"), numbered_people(link="job")
     assert none.assign(one) == [1, 2, 3]
     assert file.assign(one) == [1, 2, 1] == job.assign(one)
     assert file.assign(two) == [1, 2, 3]
@@ -109,7 +114,7 @@ def test_links() -> None:
 def test_job_numbers_never_change_and_known_people_stay_apart() -> None:
     """Two people known as two stay two, even where a later view lies between them."""
     a, b = np.eye(4, dtype=np.float32)[:2]
-    job = People("euclidean", 1.0, link="job", strictness=1.0)
+    job = numbered_people(1.0, "euclidean", link="job", strictness=1.0)
     assert job.assign([tracklet(1, 0, 5, a[None]), tracklet(2, 0, 5, b[None])]) == [1, 2]
     assert job.assign([tracklet(1, 0, 5, (a * 0.6 + b * 0.4)[None])]) == [1]
     assert job.assign([tracklet(1, 0, 5, b[None])]) == [2]
@@ -124,8 +129,8 @@ def test_unknown_people_have_number_0() -> None:
         tracklet(4, 0, 5, np.zeros((1, 64), np.float32)),
         tracklet(5, 0, 5, looks(1)),
     ]
-    assert People().assign(given) == [0, 0, 0, 0, 1]
-    assert People().assign([]) == []
+    assert numbered_people().assign(given) == [0, 0, 0, 0, 1]
+    assert numbered_people().assign([]) == []
 
 
 def test_what_confirms_one_part_of_a_track_confirms_the_other() -> None:
@@ -133,7 +138,7 @@ def test_what_confirms_one_part_of_a_track_confirms_the_other() -> None:
         parts = [tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10, looks(1, seed=1))]
         for part, known in zip(parts, confirmed, strict=True):
             part.confirmed = known
-        (joined,) = link_tracklets(parts, People(), TIMES)
+        (joined,) = link_tracklets(parts, numbered_people(), TIMES)
         assert joined.confirmed == any(confirmed) and [len(part.sightings) for part in parts] == [1, 1]
 
 
@@ -161,7 +166,7 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
         second.get("scene", 0),
     )
     for link in ("none", "file"):
-        result = link_tracklets([a, b], People(link=link), TIMES)
+        result = link_tracklets([a, b], numbered_people(link=link), TIMES)
         assert len(result) == (1 if joined else 2)
         assert sum(len(one.sightings) for one in result) == len(a.sightings) + len(b.sightings)
         if joined:
@@ -201,7 +206,7 @@ def test_where_another_person_goes_on_the_track_ends_and_nobody_gets_a_face_betw
         image[:] = [255 * (1 - share(frame)), 0, 255 * share(frame)]
         reader(frame, image, [face], [1])
     followed = [Tracklet(1, [Sighting(frame, face) for frame in frames])]
-    parts = link_tracklets(reader.hand_over(followed), People("euclidean", 0.6), np.arange(151) / 25)
+    parts = link_tracklets(reader.hand_over(followed), numbered_people(0.6, "euclidean"), np.arange(151) / 25)
     assert sorted(part.person for part in parts) == [1, 2]
     first, second = fill_tracks(parts, (), np.arange(151) / 25, 0.3)
     faces = [{track.first + row for row in np.flatnonzero(track.origin < PADDED)} for track in (first, second)]

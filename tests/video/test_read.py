@@ -17,8 +17,7 @@ from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.read import VideoSource, _Clock, open_video
-from ficgan.video.source import Frame, VideoInfo
+from ficgan.video.read import Frame, VideoInfo, VideoSource, _Clock, open_video
 
 UPRIGHT = ["red", "green", "blue", "white"]
 
@@ -314,7 +313,7 @@ def test_a_stream_is_read_once_as_it_comes(tmp_path: Path) -> None:
             assert source.live and source.path is None
             frames = list(source.frames())
             with pytest.raises(InputError, match="only once"):
-                source.frames()
+                next(source.frames())
             assert [number_of(frame.image) for frame in frames] == list(range(30))
     finally:
         os.close(outlet)

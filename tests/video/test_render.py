@@ -20,8 +20,8 @@ from ficgan.video import VideoSettings, VideoTools
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.identities import FilmFace, Identities
+from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer, face_area
-from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 
@@ -204,11 +204,8 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     assert by_chunks(render, range(32)) == []
     gate.near, gate.known = (40,), (42, 46)  # 40 comes near, so all are read
     assert by_chunks(render, range(32, 60)) == [40, 44]
-    assert (
-        render.causes == {"known": 8}
-        and render.identities.people["a"].styles is styles
-        and render.identities.people["a"].distance == 1.0
-    )
+    assert render.causes == {"known": 8}
+    assert render.identities.people["a"].styles is styles and render.identities.people["a"].distance == 1.0
 
 
 @pytest.mark.slow
@@ -274,7 +271,7 @@ def test_plain_covers_of_a_track_have_one_colour_that_is_found_where_the_face_is
         assert np.array_equal(out[60, x + 30], outs[0][60, 70]) and np.array_equal(out[40, 270], outs[0][40, 270])
     assert render.counts == {"plain": 16, "region": 16}
     again = renderer(None)  # goes on where another one stopped
-    again.covers.colours = dict(render.covers.colours)
+    again.colours = dict(render.colours)
     assert np.array_equal(again(chunks[1])[0], outs[8])
 
 

@@ -307,7 +307,7 @@ def test_a_film_that_was_interrupted_within_a_bridge(made: Path, tmp_path: Path)
 
 @pytest.mark.slow
 def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_path: Path) -> None:
-    people, casts, seen = People("euclidean", 0.5, link="job"), {}, []  # type: ignore[var-annotated]
+    people, casts, seen = People(Gate(), "job"), {}, []  # type: ignore[var-annotated]
     for number in range(2):
         tools = VideoTools(
             Square(), Gate(stubborn=5 if number else 0), crop_model(7), Policy(), 2, job_identities=casts

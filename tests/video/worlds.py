@@ -104,8 +104,8 @@ class World:
 def covered(box: NDArray[np.float64], tracks: list[Track], frame: int, margin: float = 1.3) -> bool:
     """Whether the ellipse inside a true box lies inside the 1.3-fold box of one track."""
     for track in tracks:
-        row = track.row(frame)
-        if row is None:
+        row = frame - track.first
+        if not 0 <= row < len(track):
             continue
         seen = track.boxes[row].astype(np.float64)
         middle, half = (seen[:2] + seen[2:]) / 2, (seen[2:] - seen[:2]) / 2 * margin

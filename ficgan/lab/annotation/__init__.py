@@ -110,7 +110,7 @@ def write_pages(
     batches, failed, waiting = list[Batch](), list[str](), list[Work]()  # no more than one batch is in memory
     for done, blob in enumerate(work, 1):
         try:
-            waiting.append(_image(blob, detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))))
+            waiting.append(_image(blob, detected.find(blob.name) or ImageRecord(blob.name)))
         except InputError as error:
             failed.append(str(error))
         if waiting and (len(waiting) == size - gold or done == len(work)):
@@ -137,7 +137,7 @@ def _batch(
     mixed = list(work)
     for place, row in zip(places, chosen, strict=True):
         image, picture = _image(*usable[row])
-        shown = spoil(_rows(image.shown), *picture.size, rng)
+        shown = spoil(box_rows(image.shown, image.name), *picture.size, rng)
         mixed.insert(place, (replace(image, shown=shown.tolist(), truth=image.shown), picture))
     content = json.dumps([[asdict(image) for image, _ in mixed], number])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -228,7 +228,7 @@ class ImageRecord:
     """The faces of an image, in pixels of the upright image; `name` is relative to its folder or archive."""
 
     name: str
-    boxes: Boxes
+    boxes: Boxes = field(default_factory=lambda: np.empty((0, 4)))
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -383,7 +383,7 @@ def collect(key: AnnotationKey, paths: Sequence[Path]) -> Collected:
             if image.truth is not None:
                 continue  # gold images judge people, and their faces are known
             reviewed = batch.id in done
-            boxes = done[batch.id][image.id] if reviewed else _rows(image.shown)
+            boxes = done[batch.id][image.id] if reviewed else box_rows(image.shown, image.name)
             unseen += [] if reviewed else [image.name]
             more = {**image.more, "width": image.width, "height": image.height, "reviewed": reviewed}
             records.append(ImageRecord(image.name, boxes, more))
@@ -418,16 +418,12 @@ def _read_export(key: AnnotationKey, path: Path) -> tuple[str, dict[str, Boxes]]
         some = boxes[image.id]
         if not have_area(some).all() or (some < 0).any() or (some[:, 2:] > [image.width, image.height]).any():
             raise InputError(f"a box of image {image.id} in {path} is empty or reaches outside; have it exported again")
-        mistakes += image.truth is not None and any(errors(some, _rows(image.truth)))
+        mistakes += image.truth is not None and any(errors(some, box_rows(image.truth, image.name)))
     if mistakes >= LIVES:
         raise InputError(
             f"{path} by {found.worker}: {mistakes} gold images are wrong, and {LIVES} end the game; have it done again"
         )
     return batch.id, boxes
-
-
-def _rows(boxes: BoxRows) -> Boxes:
-    return np.array(boxes, np.float64).reshape(-1, 4)
 
 
 def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) -> dict[str, Any]:
@@ -447,14 +443,14 @@ def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) ->
         out: dict[str, Any] = {"category": category or "–", "images": len(records), "faces": faces}
         out["published"] = dict(zip(("fp_a", "fp_h", "fn_a", "fn_h"), published, strict=True)) if published else None
         for name, some in lists.items():
-            boxes = more = less = 0
+            counts = []
             for record in records:
                 if (judged := some.find(record.name)) is None:
                     raise InputError(f"the boxes {name} correction lack {record.name}; give its record, be it empty")
-                fp, fn = errors(judged.boxes, record.boxes)
-                boxes, more, less = boxes + len(judged.boxes), more + fp, less + fn
-            per_50 = {"fp_per_50": more * 50 / len(records), "fn_per_50": less * 50 / len(records)}
-            out[name] = {"boxes": boxes, "fp": more, "fn": less, **per_50}
+                counts.append((len(judged.boxes), *errors(judged.boxes, record.boxes)))
+            boxes, fp, fn = np.sum(counts, axis=0).tolist()
+            per_50 = {"fp_per_50": fp * 50 / len(records), "fn_per_50": fn * 50 / len(records)}
+            out[name] = {"boxes": boxes, "fp": fp, "fn": fn, **per_50}
         return out
 
     categories = [row(category, groups[category], PUBLISHED["errors"].get(category)) for category in sorted(groups)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar
 
@@ -52,8 +53,8 @@ class ReverserTraits:
 
     title: str
     source: str
-    knowledge: frozenset[Knowledge] = frozenset()  # "pairs" where it learns
-    against: frozenset[str] = frozenset()  # Anonymisers that it was made for; empty: any
+    knowledge: Set[Knowledge] = frozenset()  # "pairs" where it learns
+    against: Set[str] = frozenset()  # Anonymisers that it was made for; empty: any
     several: bool = False  # Whether it gives several candidates
 
 
@@ -92,7 +93,6 @@ def reverser_of(text: str) -> Reverser:
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class MeanFace(Reverser):
     """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
 
@@ -109,12 +109,11 @@ class MeanFace(Reverser):
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
     """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 
     name = "external"
-    traits = ReverserTraits("External restorer", "the program's own", frozenset({"method"}))
+    traits = ReverserTraits("External restorer", "the program's own", {"method"})
     any_side = True
 
     def guess(self, faces: Faces) -> Images:
@@ -134,10 +133,10 @@ def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np
     return out
 
 
-def seed_of(seed: int, name: str, candidate: int) -> int:
+def seed_of(*key: object) -> int:
     """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
-    text = f"{seed}\0{name}\0{candidate}".encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1  # torch's seeds are signed
+    digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1  # torch's seeds are signed
 
 
 def resized(images: Images, side: int) -> Images:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -16,19 +15,10 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ficgan.anonymizers import Faces, GaussianBlur, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
-from ficgan.arrays import luminance
+from ficgan.arrays import blocks, luminance
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import (
-    BLURS,
-    FROM_PAIRS,
-    NOISES,
-    REVERSERS,
-    Float,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    mean_ssim,
-)
+from ficgan.lab.attacks import base
+from ficgan.lab.attacks.base import BLURS, FROM_PAIRS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits
 from ficgan.registry import param
 
 # Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
@@ -77,10 +67,7 @@ def areas(size: int) -> NDArray[np.float64]:
 
 
 def spectrum(planes: Float) -> Float:
-    """The cosine transform of the first kind, […,S,S] → as many coefficients, the constant one first.
-
-    Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
-    """
+    """Cosine transform I of […,S,S]: a symmetric blur with OpenCV's default border is a product there."""
     return fft.dctn(planes, type=1, axes=(-2, -1))
 
 
@@ -92,8 +79,7 @@ def multiplied(planes: Float, gain: NDArray[np.floating]) -> Float:
 def filtered(images: Images, gain: NDArray[np.floating]) -> Float:
     """Images [N,S,S,3] filtered by a gain per frequency [S,S]: [N,S,S,3] grey levels, not clipped."""
     out = np.empty(images.shape, np.float32)
-    for start in range(0, len(images), 64):
-        part = slice(start, start + 64)
+    for part in blocks(len(images), 64):
         out[part] = np.moveaxis(multiplied(np.moveaxis(images[part], 3, 1).astype(np.float32), gain), 1, 3)
     return out
 
@@ -129,7 +115,6 @@ _PRIORS = ("flat", "laplacian")
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class Wiener(Reverser):
     """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1)."""
 
@@ -156,7 +141,7 @@ class Wiener(Reverser):
             return float(np.sum(gain * (gain * power - 2 * product)))
 
         def likeness(candidate: Wiener) -> float:
-            return mean_ssim(clear[rows], np.clip(multiplied(observed[rows], candidate.gain(size)), 0, 255))
+            return base.mean_ssim(clear[rows], np.clip(multiplied(observed[rows], candidate.gain(size)), 0, 255))
 
         released = [(width, width / 3) for width in range(3, 14, 2)]
         wide = [(width, 0.0) for width in range(3, size + 1, 2)]
@@ -180,12 +165,8 @@ class Wiener(Reverser):
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class WienerBlind(Reverser):
-    """Wiener's filter with blur and noise estimated of each picture (Orieux et al. 2010; Fantômas, §6.2.1).
-
-    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
-    """
+    """Wiener's filter, blur and noise of each picture likeliest of a grid (Orieux et al. 2010; Fantômas, §6.2.1)."""
 
     name = "wiener-blind"
     traits = ReverserTraits(
@@ -217,8 +198,11 @@ def blur_of(images: Images) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     rise = laplacian(size) ** 2
     rise[0, 0] = 1
     power = spectrum(luminance(images)).reshape(len(images), size * size) ** 2
+    widths = [1]
+    while widths[-1] < size // 2:
+        widths.append(widths[-1] + 2 * max(1, round(widths[-1] / 16)))
     grid, costs = [], []
-    for width in _widths(size // 2):
+    for width in widths:
         variance = blur_gain(width, size) ** 2 / rise + np.array(_NOISE)[:, None, None]
         whitened = power @ (area / variance).reshape(len(_NOISE), -1).T.astype(np.float32)
         # Minus the likelihood at the best overall variance: log of the mean whitened power, plus mean log variance.
@@ -229,15 +213,7 @@ def blur_of(images: Images) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return np.array([grid[b][0] for b in best], np.int64), np.array([grid[b][1] for b in best])
 
 
-def _widths(most: int) -> list[int]:
-    found = [1]
-    while found[-1] < most:
-        found.append(found[-1] + 2 * max(1, round(found[-1] / 16)))
-    return found
-
-
 @REVERSERS.add
-@dataclass(frozen=True)
 class RichardsonLucy(Reverser):
     """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1)."""
 
@@ -271,7 +247,6 @@ _FINAL = 3000.0  # Weight of the data in the final deconvolution with the kernel
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class NormSparsity(Reverser):
     """The free kernel whose sharp edges have the least ℓ1/ℓ2 ratio is undone (Krishnan et al. 2011, eqs. 2–6)."""
 

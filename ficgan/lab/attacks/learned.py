@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from ficgan.anonymizers import Faces
+from ficgan.anonymizers.cloak import ssim
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks import base, networks
-from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop, TrainingPlan
+from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop
 from ficgan.models import load_tensors, save_tensors
 from ficgan.registry import param
 from ficgan.training import Team
@@ -90,9 +91,9 @@ class Learned(base.Reverser):
         learner, batches = self.learner(network, device), PairBatches(pairs, self, team)
         learner.team = team
         team.share(learner.modules.values())
-        plan = TrainingPlan(self.name, key, self.epochs, self.seed, self.minutes, self.patience)
-        state = None if workspace is None else workspace / STATE
-        loop = TrainingLoop(learner, batches, plan, state, workspace if team.first else None)
+        state, stats = None if workspace is None else workspace / STATE, workspace if team.first else None
+        settings = self.epochs, state, stats, self.seed, self.minutes, self.patience
+        loop = TrainingLoop(learner, batches, self.name, key, *settings)
         loop.run(progress if team.first else None)
         network = copy.deepcopy(learner.result)
         if loop.kept is not None:
@@ -132,14 +133,8 @@ class Learned(base.Reverser):
         """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
         state = self.trained_network().state_dict()
         weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
-        header = {
-            "schema_version": SCHEMA,
-            "attacker": self.name,
-            "settings": self.settings(),
-            "training": self.record,
-            "about": dict(about or {}),
-        }
-        save_tensors(path, weights, header, kind=_KIND)
+        made = {"attacker": self.name, "settings": self.settings(), "training": self.record}
+        save_tensors(path, weights, {"schema_version": SCHEMA, **made, "about": dict(about or {})}, kind=_KIND)
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
         if n > 1 and not self.traits.several:
@@ -158,7 +153,6 @@ class Learned(base.Reverser):
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class AutoEncoder(Learned):
     """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B)."""
 
@@ -173,11 +167,13 @@ class AutoEncoder(Learned):
         return networks.AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        return LossLearner(network, networks.ssim_loss, self.lr, rate=networks.plateau)
+        def loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
+            return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
+
+        return LossLearner(network, loss, self.lr, rate=networks.plateau)
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
@@ -198,7 +194,6 @@ class ThesisAutoEncoder(Learned):
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class Pix2Pix(Learned):
     """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2)."""
 
@@ -222,14 +217,13 @@ class Pix2Pix(Learned):
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         # As many as leave more than one patch in an image: 3 from 128 pixels on (70×70).
         halvings = 3 if self.size >= 128 else 2 if self.size >= 64 else 1
-        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr)
+        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr, self.epochs)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         return network(seen, seeds)
 
 
 @base.REVERSERS.add
-@dataclass(frozen=True)
 class Trained(base.Reverser):
     """An attacker that was trained before, by its file; it learns nothing more."""
 
@@ -266,9 +260,8 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
         with torch.device("meta"):
             network = attacker.network()
         network = network.to_empty(device=resolve_device(device))
-        network.load_state_dict(
-            {key: part.float() if part.is_floating_point() else part for key, part in tensors.items()}
-        )
+        weights = {key: part.float() if part.is_floating_point() else part for key, part in tensors.items()}
+        network.load_state_dict(weights)
     except (KeyError, UsageError, RuntimeError) as error:
         raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
     return attacker.with_network(network, header["training"])

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torchvision import models
+from torchvision.transforms.functional import normalize
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.anonymizers.cloak import ssim
+from ficgan.arrays import blocks
 from ficgan.device import resolve_device
 from ficgan.errors import Progress, unheard
 from ficgan.faces import ARCFACE_POINTS
@@ -50,11 +51,6 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
-def ssim_loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
-    """100·(1 − SSIM) (Fantômas, appendix B)."""
-    return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
-
-
 def plateau(factor: float, done: int, stale: int) -> float:
     """After each six epochs without a better loss the rate is multiplied by 0.75 (Fantômas, appendix B)."""
     return factor * 0.75 if stale and stale % 6 == 0 else factor
@@ -85,10 +81,7 @@ _SLOPE = 0.2
 
 
 class Pix2PixUNet(nn.Module):
-    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled, with skips (Isola et al. 2017, §6.1.1).
-
-    At one pair in a step its batch normalisation is of one image, as here.
-    """
+    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled, with skips (Isola et al. 2017, §6.1.1)."""
 
     dropout = 0.5
 
@@ -98,7 +91,8 @@ class Pix2PixUNet(nn.Module):
         widths = [base * min(2**level, _WIDEST) for level in range(depth)]
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         for level, (before, width) in enumerate(pairwise([3, *widths])):
-            # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
+            # The first layer has no normalisation, and at one pixel it would leave nothing but its shift. With one pair
+            # in a step the paper's batch normalisation is of one image, too.
             norm = nn.InstanceNorm2d(width, affine=True) if 0 < level < depth - 1 else nn.Identity()
             self.down.append(nn.Sequential(nn.Conv2d(before, width, 4, 2, 1), norm))
         for level, (out, width) in reversed(list(enumerate(pairwise([3, *widths])))):
@@ -164,10 +158,11 @@ def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor) -> tuple[Tensor, 
 class Pix2PixLearner(Learner):
     """Adam, β = (.5, .999); the rate falls linearly to 0 in the second half (Isola et al. 2017, §3.3, §6.2)."""
 
-    def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
+    def __init__(self, network: nn.Module, judge: nn.Module, lr: float, epochs: int) -> None:
         modules, on_gpu = {"network": network, "discriminator": judge}, next(network.parameters()).is_cuda
         adam = partial(torch.optim.Adam, lr=lr, betas=(0.5, 0.999), fused=on_gpu)
-        super().__init__(modules, {name: adam(module.parameters()) for name, module in modules.items()})
+        adams = {name: adam(module.parameters()) for name, module in modules.items()}
+        super().__init__(modules, adams, lambda last, done, stale: min(1.0, 2 * (1 - done / epochs)))
         self.network, self.judge = network, judge
 
     def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
@@ -182,9 +177,6 @@ class Pix2PixLearner(Learner):
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return F.l1_loss(self.network(seen), clear)
-
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return min(1.0, 2 * (1 - done / epochs))
 
 
 def _initialise(module: nn.Module) -> None:
@@ -260,9 +252,9 @@ class KernelEstimator:
         """[N] sizes before rounding, within the range it was trained on."""
         low, high = self.kernels[0], self.kernels[-1]
         module: Any = self.module
-        parts = [module.inputs(images[at : at + _BATCH]) for at in range(0, len(images), _BATCH)]
         device = next(module.parameters()).device
-        found = torch.cat([module(part.to(device))[:, 0] for part in parts]).double().cpu().numpy()
+        parts = [module(module.inputs(images[part]).to(device))[:, 0] for part in blocks(len(images), _BATCH)]
+        found = torch.cat(parts).double().cpu().numpy()
         return np.clip((found + 1) / 2 * (high - low) + low, low, high)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
@@ -277,13 +269,13 @@ def log_spectrum(images: Images) -> NDArray[np.float32]:
     order, counts = np.argsort(radius, kind="stable"), np.bincount(radius)
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
-    for start in range(0, len(images), 64):
-        planes = np.moveaxis(images[start : start + 64], 3, 1).astype(np.float32)
+    for part in blocks(len(images), 64):
+        planes = np.moveaxis(images[part], 3, 1).astype(np.float32)
         mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
         waves = np.abs(np.fft.rfft2((planes - mean) * window)).astype(np.float32) ** 2
         power = np.mean(waves / np.float32(np.sum(window**2)), axis=1)
         logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
-        out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
+        out[part] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
     return out
 
 
@@ -296,16 +288,14 @@ class _EfficientNet(nn.Module):
         super().__init__()
         self.network = models.get_model(name, weights="DEFAULT" if pretrained else None)
         self.network.classifier[-1] = nn.Linear(self.network.classifier[-1].in_features, 1)
-        seen = models.get_model_weights(name).DEFAULT.transforms()
-        self.seen = [torch.tensor(values)[:, None, None] for values in (seen.mean, seen.std)]
+        self.transforms = models.get_model_weights(name).DEFAULT.transforms()
 
     @staticmethod
     def inputs(images: Images) -> Tensor:
         return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
 
     def forward(self, images: Tensor) -> Tensor:
-        mean, deviation = (values.to(images.device) for values in self.seen)
-        return self.network((images.float() / 255 - mean) / deviation)
+        return self.network(normalize(images.float() / 255, self.transforms.mean, self.transforms.std))
 
 
 class _Perceptron(nn.Module):
@@ -336,10 +326,7 @@ _FACES, _RATE = 64, 1e-3  # Ours: the paper does not say
 
 
 def additive_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor) -> Tensor:
-    """Cross-entropy of s·cos(θ + m) for the own class and s·cos θ for others (Deng et al. 2019, eq. 3).
-
-    Embeddings are [B,D], `weight` [P,D] has a row for each person, `people` [B] are numbers of rows.
-    """
+    """Cross-entropy of s·cos(θ + m), others s·cos θ (Deng et al. 2019, eq. 3); [B,D], weight [P,D], people [B]."""
     cosine = F.linear(F.normalize(embeddings), F.normalize(weight)).clamp(-1 + 1e-6, 1 - 1e-6)
     own = F.one_hot(people, len(weight)).bool()
     return F.cross_entropy(_SCALE * torch.where(own, torch.cos(torch.arccos(cosine) + _MARGIN), cosine), people)

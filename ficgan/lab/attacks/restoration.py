@@ -13,20 +13,10 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
+from ficgan.arrays import blocks
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks.base import (
-    BLURS,
-    FROM_PAIRS,
-    NOISES,
-    REVERSERS,
-    Float,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    fitted,
-    held_out,
-    mean_ssim,
-)
+from ficgan.lab.attacks import base
+from ficgan.lab.attacks.base import BLURS, FROM_PAIRS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits
 from ficgan.registry import param
 
 
@@ -48,7 +38,7 @@ class _Resampling(Reverser):
 
     def _scores(self, pairs: Pairs, widths: Iterable[int]) -> dict[int, float]:
         observed, clear = pairs.luminance()
-        return {width: mean_ssim(clear, self._resampled(observed, width)) for width in widths}
+        return {width: base.mean_ssim(clear, self._resampled(observed, width)) for width in widths}
 
     def guess(self, faces: Faces) -> Images:
         if not self.ratio:
@@ -66,7 +56,6 @@ class _Resampling(Reverser):
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class LinearResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
@@ -76,7 +65,6 @@ class LinearResampling(_Resampling):
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class BicubicResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
@@ -92,7 +80,6 @@ HIGH = (LOW[::-1] * np.array([1, -1, 1, -1])).astype(np.float32)
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class Wavelet(Reverser):
     """Wavelet coefficients drawn towards zero (BayesShrink; Chang et al. 2000, eqs. 9, 13; Fantômas, §6.2.1)."""
 
@@ -100,28 +87,21 @@ class Wavelet(Reverser):
     traits = ReverserTraits("Wavelet denoising", "Fantômas, §6.2.1; Chang et al. 2000", against=NOISES)
 
     def guess(self, faces: Faces) -> Images:
-        out = np.empty_like(faces.images)
-        for start in range(0, len(faces), 32):
-            part = slice(start, start + 32)
+        out, size = np.empty_like(faces.images), faces.images.shape[1]
+        levels = max(1, int(np.log2(size)) - 3)  # down to 8 pixels
+        # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
+        unit = 2**levels
+        margin = min(unit, size - 1)
+        pad, inside = (margin, -(-(size + 2 * margin) // unit) * unit - size - margin), slice(margin, margin + size)
+        for part in blocks(len(faces), 32):
             planes = np.moveaxis(faces.images[part], 3, 1).astype(np.float32)
-            out[part] = nearest_grey(np.moveaxis(denoised(planes), 1, 3))
+            bands = _shrunk(np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric"), levels)
+            out[part] = nearest_grey(np.moveaxis(bands[..., inside, inside], 1, 3))
         return out
 
 
-def denoised(planes: Float) -> Float:
-    """Planes […,S,S] whose wavelet bands are shrunk; the noise is the median of the finest diagonal one over 0.6745."""
-    size = planes.shape[-1]
-    levels = max(1, int(np.log2(size)) - 3)  # down to 8 pixels
-    # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
-    unit = 2**levels
-    margin = min(unit, size - 1)
-    pad = (margin, -(-(size + 2 * margin) // unit) * unit - size - margin)
-    whole: NDArray[Any] = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
-    return _shrunk(whole, levels)[..., margin : margin + size, margin : margin + size]
-
-
 def _shrunk(planes: NDArray[Any], levels: int, noise: Float | None = None) -> NDArray[Any]:
-    """The bands of so many levels under soft thresholding; the finest ones tell the noise."""
+    """The bands of so many levels, softly thresholded; the noise is the finest diagonal one's median over 0.6745."""
     if not levels:
         return planes
     turn = wavelet_matrix(planes.shape[-1])
@@ -131,7 +111,11 @@ def _shrunk(planes: NDArray[Any], levels: int, noise: Float | None = None) -> ND
         noise = (np.median(finest, axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
     first, last = slice(None, half), slice(half, None)
     for quarter in ((..., first, last), (..., last, first), (..., last, last)):
-        band[quarter] = bayes_shrunk(band[quarter], noise)
+        found = band[quarter]
+        signal = np.sqrt(np.maximum(np.mean(found**2, axis=(-2, -1), keepdims=True) - noise**2, 0))
+        # Where there is nothing but noise the threshold is infinite: the whole band goes.
+        threshold = np.where(signal > 0, noise**2 / np.maximum(signal, 1e-6), np.inf).astype(np.float32)
+        band[quarter] = np.sign(found) * np.maximum(np.abs(found) - threshold, 0)
     band[..., first, first] = _shrunk(band[..., first, first], levels - 1, noise)
     return turn.T @ band @ turn
 
@@ -142,23 +126,12 @@ def wavelet_matrix(size: int) -> Float:
     return np.stack([np.roll(row, place) for row in taps for place in range(0, size, 2)])
 
 
-def bayes_shrunk(band: Float, noise: Float) -> Float:
-    """A band [N,H,W] under soft thresholding; `noise` [N,1,1] is its deviation."""
-    signal = np.sqrt(np.maximum(np.mean(band**2, axis=(-2, -1), keepdims=True) - noise**2, 0))
-    # Where there is nothing but noise the threshold is infinite: the whole band goes.
-    threshold = np.where(signal > 0, noise**2 / np.maximum(signal, 1e-6), np.inf).astype(np.float32)
-    return np.sign(band) * np.maximum(np.abs(band) - threshold, 0)
-
-
 @REVERSERS.add
-@dataclass(frozen=True)
 class InterpolateGrey(Reverser):
     """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3)."""
 
     name = "interpolate-grey"
-    traits = ReverserTraits(
-        "Interpolation of grey pixels", "Fantômas, §6.2.3", frozenset({"method"}), against=frozenset({"dp-snow"})
-    )
+    traits = ReverserTraits("Interpolation of grey pixels", "Fantômas, §6.2.3", {"method"}, against={"dp-snow"})
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
     least: int = param(4, "neighbours that must be valid", low=1, high=8)
@@ -183,13 +156,12 @@ def _neighbours(grid: Float) -> Float:
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class LearnPermutation(Reverser):
     """One fixed permutation of all pixels, found by the colours a place shows over all pairs (Fantômas, §6.2.3)."""
 
     name = "learn-permutation"
     traits = ReverserTraits(
-        "Learnt permutation", "Fantômas, §6.2.3", FROM_PAIRS, frozenset({"block-permutation", "pixel-relocation"})
+        "Learnt permutation", "Fantômas, §6.2.3", FROM_PAIRS, {"block-permutation", "pixel-relocation"}
     )
 
     # [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it
@@ -206,7 +178,7 @@ class LearnPermutation(Reverser):
         return replace(self, source=source.reshape(size, size))
 
     def guess(self, faces: Faces) -> Images:
-        source = fitted(self.source, self.name)
+        source = base.fitted(self.source, self.name)
         return faces.images.reshape(len(faces), source.size, 3)[:, source]
 
 
@@ -222,7 +194,6 @@ def _signatures(images: Images) -> NDArray[np.uint64]:
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class Ridge(Reverser):
     """The linear map from anonymised to clear pixels of the least squared error plus λ times its square.
 
@@ -240,10 +211,9 @@ class Ridge(Reverser):
     _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> Ridge:
-        """With the map between the pairs."""
         pairs = pairs.at_most(self.pairs)
         seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
-        validation = held_out(pairs.clear, _VALIDATION, 0)
+        validation = base.held_out(pairs.clear, _VALIDATION, 0)
         if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
         seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
@@ -254,7 +224,7 @@ class Ridge(Reverser):
         return replace(self, ridge=ridge, _map=(seen, seen_mean, inverse @ (clear - clear_mean), clear_mean))
 
     def guess(self, faces: Faces) -> Images:
-        seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
+        seen, seen_mean, weights, clear_mean = base.fitted(self._map, self.name)
         alike = _gram(_flat(faces.images), seen, seen_mean).astype(np.float32)
         return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
 

@@ -1,7 +1,4 @@
-"""Revelio (Zhai et al.): a conditional diffusion that restores blurred faces, and names by several guesses.
-
-The U-Net and the schedulers are those of diffusers.
-"""
+"""Revelio (Zhai et al.): a conditional diffusion (diffusers) restores blurred faces; names by several guesses."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
+from ficgan.arrays import blocks
 from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, Pairs, ReverserTraits, resized, to_tensor
@@ -30,6 +28,7 @@ from ficgan.registry import param
 
 # (y_t [B,3,S,S], x [B,3,S,S], √γ_t [1]) → what it predicts, [B,3,S,S]
 Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
+Which = Literal["attention", "all"]  # What is trained on further
 _FREQUENCY = 5000.0  # The noise level √γ in [0, 1] enters as sines of 5000 times it (WaveGrad, §3.2; SR3, §2.4)
 
 
@@ -143,10 +142,7 @@ class UNet(nn.Module):
 
 
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
-    """Noise levels √γ for training: t uniform on 1…T, then √γ uniform within the step (SR3, §2.4).
-
-    `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one.
-    """
+    """Noise levels √γ for training: `spots` [B], uniform on [0, 1), choose a step t, and √γ within it (SR3, §2.4)."""
     roots = torch.from_numpy(np.sqrt(schedule.gammas)).to(spots.device)
     place = spots.double() * schedule.steps
     t = place.long().clamp(max=schedule.steps - 1)
@@ -166,12 +162,9 @@ def diffusion_loss(schedule: Schedule, predicts: str, network: nn.Module, seen: 
 
 
 class DiffusionLearner(LossLearner):
-    """The diffusion's loss under Adam; the running average of the weights is used in the end.
+    """The diffusion's loss under Adam; the running average of the weights is used in the end."""
 
-    A step keeps the share `keep` of the average, less at first.
-    """
-
-    keep = 0.9999
+    keep = 0.9999  # Share of the average that a step keeps; less at first
 
     def __init__(self, network: nn.Module, lr: float, schedule: Schedule, predicts: str, flip: bool = False) -> None:
         self.average, self.flip = copy.deepcopy(network).eval().requires_grad_(False), flip
@@ -236,13 +229,10 @@ def sample(denoise: Denoise, seen: Tensor, sampler: Sampler, seeds: Sequence[int
     return y
 
 
-Which = Literal["attention", "all"]
-
 # -- the attacker ------------------------------------------------------------------------------------------------------
 
 
 @REVERSERS.add
-@dataclass(frozen=True)
 class Revelio(Learned):
     """A U-Net learns to denoise a guess at the face, the anonymised one beside it (Revelio, §4.2; SR3; Palette).
 
@@ -301,10 +291,7 @@ class Revelio(Learned):
 def fine_tune(
     attacker: Revelio, pairs: Pairs, *, steps: int, lr: float, which: Which = "attention", seed: int = 0
 ) -> Revelio:
-    """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
-
-    `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).
-    """
+    """The attacker trained on, in its attention blocks (Revelio, §4.4) or whole (§6); the given one is unchanged."""
     network: Any = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
     for module in network.attention():
         module.requires_grad_(True)
@@ -367,9 +354,7 @@ def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], met
     if metric == "cosine":  # half the squared distance of unit vectors
         rows, gallery = (x / np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-30) for x in (rows, gallery))
     winners, distances = np.empty(read.shape, np.int64), np.empty(read.shape)
-    step = max(1, _BLOCK // (read.shape[1] * len(gallery)))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in blocks(len(rows), max(1, _BLOCK // (read.shape[1] * len(gallery)))):
         flat = rows[part].reshape(-1, rows.shape[2])
         table = cdist(flat, gallery) if metric == "euclidean" else cdist(flat, gallery, "sqeuclidean") / 2
         table = table.reshape(-1, read.shape[1], len(gallery))

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ficgan.device import first_process
 from ficgan.errors import FicganError, Progress, stop_asked
 from ficgan.lab.attacks.base import Pairs, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
@@ -29,6 +28,10 @@ KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY = 300.0  # Seconds between two states; those of a GPU's attackers take half a minute to be written
 _RESERVED = 1000  # Seeds of the steps differ by this many from those of the weights
+Loss = Callable[[nn.Module, Any, Any], Tensor]  # Of a network, what it sees, and what is wanted
+NextRate = (
+    Callable[[float, int, int], float] | None
+)  # From the last factor, the epochs done, and epochs since the least loss
 
 
 def minimise(
@@ -72,8 +75,11 @@ class Learner(ABC):
     precision = "float32"
     team: Any = None  # The processes that share each batch, see `ficgan.training.Team`; None: this one alone
 
-    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer], rate: NextRate = None
+    ) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
+        self.next_rate = rate or (lambda last, *_: last)
         for group in self._groups():
             group.setdefault("base_lr", group["lr"])
 
@@ -94,10 +100,6 @@ class Learner(ABC):
     def loss(self, seen: Any, wanted: Any) -> Tensor:
         """Mean loss of a batch, by which the best epoch is chosen on people held out; no gradients there."""
 
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        """The rate's next factor, from the last one, the epochs done of all, and epochs since the least loss."""
-        return factor
-
     def descend(self, optimizer: str, loss: Tensor) -> None:
         """One step of an optimiser down a loss."""
         self.optimizers[optimizer].zero_grad(set_to_none=True)
@@ -112,25 +114,14 @@ class Learner(ABC):
 
 
 class LossLearner(Learner):
-    """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted.
-
-    `rate` gives the next factor of the rate from the last one, the epochs done, and epochs since the least loss.
-    """
+    """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted."""
 
     def __init__(
-        self,
-        network: nn.Module,
-        loss: Callable[[nn.Module, Any, Any], Tensor],
-        lr: float,
-        optimizer: Optimizer | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        rate: Callable[[float, int, int], float] = lambda factor, done, stale: factor,
+        self, network: nn.Module, loss: Loss, lr: float, optimizer: Optimizer | None = None, rate: NextRate = None
     ) -> None:
         optimizer = optimizer or torch.optim.Adam(network.parameters(), lr, fused=True)
-        super().__init__({"network": network}, {"adam": optimizer})
-        self.network, self._loss, self._rate = network, loss, rate
-        self.precision = str(dtype).removeprefix("torch.")
+        super().__init__({"network": network}, {"adam": optimizer}, rate)
+        self.network, self._loss = network, loss
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
         loss = self._of(self.network, seen, wanted)
@@ -144,9 +135,6 @@ class LossLearner(Learner):
         dtype = getattr(torch, self.precision)
         with torch.autocast(next(network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
             return self._loss(network, seen, wanted)
-
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return self._rate(factor, done, stale)
 
 
 class Batches(ABC):
@@ -164,18 +152,6 @@ class Batches(ABC):
         return iter(())
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits."""
-
-    name: str  # In messages
-    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
-    epochs: int
-    seed: int = 0
-    minutes: float = 0.0
-    patience: int = 0
-
-
 @dataclass
 class Counters:
     """How far a training has come: steps, seconds, the least loss on the people held out and its epoch, the rate."""
@@ -187,20 +163,31 @@ class Counters:
     factor: float = 1.0
 
 
+@dataclass
 class TrainingLoop:
-    """A training of a learner on batches; `state` is the file from which it resumes, `stats` a folder for figures."""
+    """A training of a learner on batches; `minutes` and `patience` of 0 are no limits."""
 
-    def __init__(
-        self, learner: Learner, batches: Batches, plan: TrainingPlan, state: Path | None, stats: Path | None = None
-    ) -> None:
-        self.learner, self.batches, self.plan, self.state, self.stats = learner, batches, plan, state, stats
+    learner: Learner
+    batches: Batches
+    name: str  # In messages
+    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
+    epochs: int
+    state: Path | None  # The file from which it resumes
+    stats: Path | None = None  # A folder for figures
+    seed: int = 0
+    minutes: float = 0.0
+    patience: int = 0  # Epochs without a better loss
+
+    def __post_init__(self) -> None:
         self.at = Counters()
         self.kept: dict[str, Tensor] | None = None
         self.ended = ""
         self.reporter: Any = None
         self._losses: list[dict[str, Tensor]] = []
         self._whole = True
-        self.team = learner.team or Team("cpu")
+        self.team = self.learner.team or Team("cpu")
+        optimizers = {f"optimizer.{name}": optimizer for name, optimizer in self.learner.optimizers.items()}
+        self._parts = {f"module.{name}": module for name, module in self.learner.modules.items()}, optimizers
 
     @property
     def epoch(self) -> int:
@@ -216,7 +203,7 @@ class TrainingLoop:
         if self.state is not None:
             self._resume(self.state)
         if self.stats is not None:
-            total = self.plan.epochs * self.batches.steps * self.batches.batch
+            total = self.epochs * self.batches.steps * self.batches.batch
             self.reporter = Reporter(self.stats, total, self.images, progress="none")
         try:
             with stop_asked() as asked, torch.random.fork_rng(devices):
@@ -230,12 +217,12 @@ class TrainingLoop:
                 self.reporter.close()
 
     def _steps(self, asked: Any, progress: Progress | None) -> None:
-        plan, steps, total = self.plan, self.batches.steps, self.plan.epochs * self.batches.steps
+        steps, total = self.batches.steps, self.epochs * self.batches.steps
         saved = time.monotonic()
         began, reported = saved - self.at.seconds, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
-                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
+                torch.manual_seed(self.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
                 self._whole = False  # a second Ctrl-C may come within the step, and half of one is not worth keeping
                 self._losses.append(self.learner.step(*batch, self.images))
                 self.at.step += 1
@@ -244,7 +231,7 @@ class TrainingLoop:
                     self.reporter.advance(self.batches.batch)
                 now = time.monotonic()
                 self.at.seconds = now - began
-                over = self.team.any(0 < plan.minutes * 60 <= self.at.seconds)
+                over = self.team.any(0 < self.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
                 if self.team.any(asked.is_set()):
@@ -254,7 +241,7 @@ class TrainingLoop:
                     saved = now
                 if progress and (self.at.step == total or now - reported >= REPORT_EVERY):
                     reported = now
-                    progress(self.at.step, total, f"training {plan.name}, epoch {min(self.epoch + 1, plan.epochs)}")
+                    progress(self.at.step, total, f"training {self.name}, epoch {min(self.epoch + 1, self.epochs)}")
                 if self.ended:
                     break
 
@@ -268,12 +255,12 @@ class TrainingLoop:
             if loss is not None:
                 self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
-        self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
+        self.at.factor = self.learner.next_rate(self.at.factor, self.epoch, stale)
         self.learner.set_rate(self.at.factor)
-        if self.plan.patience and stale >= self.plan.patience:
+        if self.patience and stale >= self.patience:
             self.ended = f"no better loss for {stale} epochs"
         elif over:
-            self.ended = f"{self.plan.minutes:g} minutes were over"
+            self.ended = f"{self.minutes:g} minutes were over"
         if self.reporter:
             numbers |= {"lr_factor": self.at.factor, **({} if loss is None else {"held_out": loss})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
@@ -284,7 +271,7 @@ class TrainingLoop:
             numbers += [weight.detach().float().sum() for weight in module.parameters()]
         if anywhere(not all(bool(number.isfinite()) for number in numbers)):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
-            raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
+            raise FicganError(f"{self.name} ran into a loss that is not finite; lower lr{hint}")
 
     def _held_out_loss(self) -> float | None:
         total, count, modules = 0.0, 0, self.learner.modules
@@ -293,7 +280,7 @@ class TrainingLoop:
             module.eval()
         with torch.no_grad():
             for batch in self.batches.held_out():
-                torch.manual_seed(self.plan.seed + count + 1)  # the same noise every time, or losses cannot compare
+                torch.manual_seed(self.seed + count + 1)  # the same noise every time, or losses cannot compare
                 total += float(self.learner.loss(*batch)) * len(batch[0])
                 count += len(batch[0])
         for name, module in modules.items():
@@ -304,11 +291,11 @@ class TrainingLoop:
         return float(self.team.average(torch.tensor(total, dtype=torch.float64, device=self.team.device))) / count
 
     def _save(self) -> None:
-        if self.state is None or not first_process():
+        if self.state is None or not self.team.first:
             return
         self._check()
-        tensors = packed(*self._parts()) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
-        header = {"plan": self.plan.key, "counters": asdict(self.at), "precision": self.learner.precision}
+        tensors = packed(*self._parts) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
+        header = {"plan": self.key, "counters": asdict(self.at), "precision": self.learner.precision}
         save_tensors(self.state, tensors, header, kind=KIND)
 
     def _resume(self, path: Path) -> None:
@@ -316,18 +303,14 @@ class TrainingLoop:
         if not path.exists():
             return
         tensors, header = load_tensors(path, kind=KIND)
-        if header["plan"] != self.plan.key:
+        if header["plan"] != self.key:
             raise FicganError(f"{path} is of a training on other data or with other settings; use another folder")
-        unpack(tensors, *self._parts())
+        unpack(tensors, *self._parts)
         self.learner.precision = header["precision"]
         self.at = Counters(**header["counters"])
         self.learner.set_rate(self.at.factor)
         device = next(self.learner.result.parameters()).device
         self.kept = {key: value.to(device) for key, value in below(tensors, "kept").items()} or None
-
-    def _parts(self) -> tuple[dict[str, nn.Module], dict[str, Optimizer]]:
-        modules, optimizers = self.learner.modules.items(), self.learner.optimizers.items()
-        return {f"module.{k}": v for k, v in modules}, {f"optimizer.{k}": v for k, v in optimizers}
 
 
 class PairBatches(Batches):

@@ -25,10 +25,10 @@ from ficgan.lab import Ficgan
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import frechet_distance, halves
-from ficgan.lab.metrics.privacy import within_kind
+from ficgan.lab.metrics.privacy import similarities, within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
-from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
-from ficgan.lab.report.tables import to_csv
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
+from ficgan.lab.report import to_csv
 from ficgan.lab.results import Figure, write_json
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
@@ -384,7 +384,7 @@ def run_bars(config: BarsConfig, progress: Progress = unheard) -> Sheet:
     began, deid = time.monotonic(), config.engine(verify=False)
     for name in config.judges:
         refuse_trainer(deid.header, name)
-    last = deid.model.num_layers - 1
+    last = deid.face_model.num_layers - 1
     layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
     for layer in layers:
         deid.face_model.check_layer(layer)
@@ -420,7 +420,7 @@ def _sets(config: BarsConfig, deid: Deidentifier) -> list[MeasuredSet]:
     """The sets with their faces cut, aligned ones first."""
     readers, judges = get_readers(config.judges, config.device), Judges.find(attributes=config.attributes)
     judges.lpips = judges.inception = None  # The bars are set for SqueezeNet's
-    side = max(LEAST_SIDE, deid.model.resolution)
+    side = max(LEAST_SIDE, deid.face_model.resolution)
     places: list[tuple[Path, dict[str, Any]]] = [(path, {"size": side, "aligned": True}) for path in config.aligned]
     if config.photos is not None:
         how: dict[str, Any] = {"size": max(_PHOTO, 2 * side), "context": 2, "detector": Quick(deid.detector)}

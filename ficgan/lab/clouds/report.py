@@ -43,11 +43,6 @@ def mu_privacy(area: float, first: float) -> float:
     return 1 - (max(0.0, 2 * (area - 0.5)) + first) / 2
 
 
-def mu_utility(detected: float, likeness: float) -> float:
-    """Mean utility of a delta detection and an SSIM; 1 is best (point-cloud thesis, eq. 5.2)."""
-    return (detected + likeness) / 2
-
-
 def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses.
 
@@ -57,13 +52,11 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     out = [area, eer(scores), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
-    value, high, low = (
-        None if one is None or other is None else mu_privacy(one, other)
-        for one, other in ((area.value, first.value), (area.low, first.low), (area.high, first.high))
-    )
-    mean = Figure("mu-privacy", value, low, high, first.n, first.unit)
-    if value is None:
-        mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    if area.value is not None and first.value is not None:
+        ends = ((area.high, first.high), (area.low, first.low))
+        low, high = (None if one is None or other is None else mu_privacy(one, other) for one, other in ends)
+        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), low, high, first.n, first.unit)
     missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
     return (*out, mean, *missed)
 
@@ -83,14 +76,15 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
         fid = replace(frechet_figure(name, clear["features"], made["features"]), unit=sample.unit)
     mean = sample.none("mu-utility", "there is no SSIM")
     if ssim.value is not None and detected.value is not None:
-        mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
+        mean = Figure("mu-utility", (detected.value + ssim.value) / 2, n=len(made), unit=sample.unit)  # eq. 5.2
+    apart = np.where(made["found"], landmark_distance(clear["marks"], made["marks"]), _MISS)
     timed = int(np.isfinite(seconds).sum())
     deviation = [Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit)] if timed else []
     return (
         detected,
         Figure("detection-drop", base - (detected.value or 0.0), n=len(made), unit=sample.unit),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
-        sample.median("landmark-distance", landmark_distances(clear, made), f"{_MISS:g} px where no face is"),
+        sample.median("landmark-distance", np.where(known, apart, np.nan), f"{_MISS:g} px where no face is"),
         ssim,
         fid,
         sample.mean("seconds", seconds),
@@ -99,17 +93,7 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
     )
 
 
-def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
-    """[P] mean distance of five landmarks, pixels; 40 where a face is not found, NaN where the clear one is not."""
-    apart = landmark_distance(clear["marks"], made["marks"])
-    return np.where(clear["found"], np.where(made["found"], apart, _MISS), np.nan)
-
-
 # -- tables -----------------------------------------------------------------------------------------------------------
-
-
-def label(method: str, strength: int) -> str:
-    return f"{method} {strength}"
 
 
 def needs_cloud(trial: Trial) -> bool:
@@ -120,8 +104,7 @@ def needs_cloud(trial: Trial) -> bool:
 def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | None:
     """Of the trials of a method at a strength, on all people, the one that leaves the least mean privacy.
 
-    `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
-    alone.
+    `cloud`: the cloud itself is published, so recognisers of shape and inverses attack too; else projections alone.
     """
     (facts,) = results.sets.values()
     least = min(TRIED, facts["probe_people"])
@@ -207,23 +190,20 @@ def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], gue
         "fewer": _FEW <= people < _THESIS_PEOPLE,
         **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
         **dict.fromkeys(("lost", "headline", "cloud"), True),
-        "inverses": bool(tried),
-        "parrots": bool(study.clouds.gallery),
+        "inverses": tried,
+        "parrots": study.clouds.gallery,
         "untrained": guesses is None,
         "trained": guesses is not None,
     }
-    return notes(
-        "clouds",
-        holds,
-        people=people,
-        facts=facts,
-        thesis=_THESIS_PEOPLE,
-        lost=int((~found).sum()),
-        all=found.size,
-        inverses="; ".join(tried),
-        tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
-        costly=", ".join(map(str, study.config.costly_strengths)),
-    )
+    values = {
+        "people": people,
+        "lost": int((~found).sum()),
+        "all": found.size,
+        "inverses": "; ".join(tried),
+        "tried_on": 0 if guesses is None else guesses.record["people"]["tried on"],
+        "costly": ", ".join(map(str, study.config.costly_strengths)),
+    }
+    return notes("clouds", holds, facts=facts, thesis=_THESIS_PEOPLE, **values)
 
 
 # -- plots and page ---------------------------------------------------------------------------------------------------
@@ -242,13 +222,13 @@ def write_cloud_report(results: Results, out: Path) -> list[Path]:
     every, whole = points(results), ", ".join(map(str, tried_whole(results)))
     sets = [{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()]
     figures = [{"figure": name, "what it is": said} for name, said in METRICS.items()]
-    titled = (
-        ("Scans", "", sets, ()),
-        ("Methods", note_texts("cloud page")["methods"].format(whole=whole), summary(results), ()),
-        ("Every method at every strength", "", every, tuple(PLOTS)),
-        ("Figures", "", figures, ()),
-    )
-    tables = [dict(zip(("title", "note", "rows", "plots"), one, strict=True)) for one in titled]
+    said = note_texts("cloud page")["methods"].format(whole=whole)
+    tables = [
+        {"title": "Scans", "note": "", "rows": sets, "plots": ()},
+        {"title": "Methods", "note": said, "rows": summary(results), "plots": ()},
+        {"title": "Every method at every strength", "note": "", "rows": every, "plots": tuple(PLOTS)},
+        {"title": "Figures", "note": "", "rows": figures, "plots": ()},
+    ]
     plots = {stem: (caption, size, partial(draw, results, every)) for stem, (caption, size, draw) in PLOTS.items()}
     return write_tables(results, out, tables, plots)
 
@@ -261,8 +241,6 @@ def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row
 
 def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
     names = [name for name in _BY_STRENGTH if any(row.get(name) is not None for row in rows)]
-    if not names:
-        return False
     grid = canvas.subplots(-(-len(names) // 2), 2, squeeze=False)
     styles = {"ceiling": "--", "negative": ":"}
     for axes, name in zip(grid.ravel(), names, strict=False):

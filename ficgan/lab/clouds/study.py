@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +26,16 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
-from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, merged, without_duplicates
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
 
-if TYPE_CHECKING:
-    from ficgan.lab.attacks import Pairs
-
-Image = NDArray[np.uint8]
+Image = NDArray[np.uint8]  # [H,W,3] RGB, or several
 # Structured arrays. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `features`, and `by NAME` for
 # each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of shape.
 Record = NDArray[np.void]
-Swept = list[Cloud | None]  # anonymised clouds by strength; None: the method cannot work
+Swept = list[tuple[CloudAnonymizer, Cloud | None]]  # methods, and what they made; None: they cannot work
 IN_SPACE = " (3D)"  # ends the names of what is read in the clouds themselves
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
@@ -100,33 +97,15 @@ def treatments_of(config: CloudStudyConfig, *, costly: bool = False) -> list[Tre
 
 def sweep(made: Sequence[CloudAnonymizer], cloud: Cloud, name: str) -> Swept:
     """A cloud under one method at several strengths; SmoothKNN's neighbours are looked for once."""
-    sizes = [one.k for one in made if isinstance(one, SmoothKNN)]
-    if sizes:
-        return _smoothed(sizes, cloud)
-    found: Swept = []
-    for anonymise in made:
-        try:
-            found.append(anonymise(cloud, name=name))
-        except InputError:
-            found.append(None)
-    return found
-
-
-def _smoothed(sizes: list[int], cloud: Cloud) -> Swept:
-    """SmoothKNN at several k, by running sums over the neighbours of the largest."""
-    means = {k: np.empty((len(cloud), 3 if cloud.colors is None else 6)) for k in sizes if k <= len(cloud)}
-    centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
-    values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
-    rows = cKDTree(cloud.points).query(cloud.points, max(means, default=1))[1].reshape(len(cloud), -1)
-    for column, channel in enumerate(values.T):
-        sums = np.cumsum(channel[rows], axis=1)
-        for k, mean in means.items():
-            mean[:, column] = sums[:, k - 1] / k
-    made = {
-        k: cloud.with_points(mean[:, :3] + centre, None if cloud.colors is None else rounded_colors(mean[:, 3:]))
-        for k, mean in means.items()
-    }
-    return [made.get(k) for k in sizes]
+    found: dict[CloudAnonymizer, Cloud] = {}
+    if smooth := [one for one in made if isinstance(one, SmoothKNN) and one.k <= len(cloud)]:
+        rows = cKDTree(cloud.points).query(cloud.points, range(1, max(one.k for one in smooth) + 1))[1]
+        sums = np.stack([np.cumsum(column[rows], axis=1) for column in cloud.columns.T], axis=2)
+        found |= {one: Cloud.of_columns(sums[:, one.k - 1] / one.k) for one in smooth}
+    for anonymise in set(made) - set(smooth):
+        with contextlib.suppress(InputError):
+            found[anonymise] = anonymise(cloud, name=name)
+    return [(one, found.get(one)) for one in made]
 
 
 # -- who looks at pictures --------------------------------------------------------------------------------------------
@@ -173,13 +152,6 @@ class PictureJudges:
         if self.perception is not None:
             fields["features"] = self.perception.features(stack).astype(np.float16)
         return _record(fields)
-
-    def read_photo(self, image: Image, detector: FaceDetector) -> Record:
-        """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
-        faces = detector.detect(image)
-        marks = faces[0].landmarks if faces else _whole(image)
-        read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in self.readers}
-        return _record({"made": np.ones(1, bool), **read})
 
 
 def _record(fields: Mapping[str, NDArray[Any]]) -> Record:
@@ -248,7 +220,8 @@ class CloudStudy:
 
     def _prepare(self, row: int) -> PreparedFace:
         cloud, landmarks = self.clouds.scans[row].load()
-        made = prepare(Placed(cloud, np.eye(4), "given") if self.config.prepared else canonical(cloud, landmarks))
+        given = Placed(without_duplicates(cloud)[0], np.eye(4), "given") if self.config.prepared else None
+        made = prepare(given or canonical(cloud, landmarks))
         if made.inner.colors is not None:
             return made
         whole, count = shaded(merged(made.inner, made.outer)), len(made.inner)
@@ -262,20 +235,20 @@ class CloudStudy:
         target = self.prepared(self.clouds.target).inner
         return [one.with_target(target) for one in made]
 
-    def swept(self, row: int, made: Sequence[CloudAnonymizer]) -> Swept:
+    def swept(self, row: int, method: str, strengths: Sequence[int]) -> Swept:
         """The inner part of a scan under one method at several strengths."""
-        return sweep(made, self.prepared(row).inner, self.clouds.scans[row].name)
+        return sweep(self.anonymisers(method, strengths), self.prepared(row).inner, self.clouds.scans[row].name)
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
         parts = self.prepared(row)
         return project(merged(parts.inner if inner is None else inner, parts.outer), **drawn)
 
-    def pictures(self, row: int, clouds: Swept, made: Sequence[CloudAnonymizer]) -> list[Image]:
+    def pictures(self, row: int, swept: Swept) -> list[Image]:
         """As the thesis draws the results of methods; the surroundings alone where none could be made."""
         return [
             self.surroundings(row) if cloud is None else self.picture(row, cloud, **how.drawn_with())
-            for cloud, how in zip(clouds, made, strict=True)
+            for how, cloud in swept
         ]
 
     def surroundings(self, row: int) -> Image:
@@ -320,11 +293,15 @@ def open_study(config: CloudStudyConfig) -> CloudStudy:
 
 
 def read_photo(config: CloudStudyConfig, place: int, say: Say) -> Record:
-    """What is read in a gallery photo: a record [1]."""
+    """What is read in a gallery photo: a record [1]; of the whole photo where no face is found."""
     study = open_study(config)
     path = study.clouds.photos[place].path
     assert path is not None
-    return study.judges.read_photo(read_image(path).rgb, get_detector(config.detector))
+    image = read_image(path).rgb
+    faces = get_detector(config.detector).detect(image)
+    marks = faces[0].landmarks if faces else _whole(image)
+    read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in study.judges.readers}
+    return _record({"made": np.ones(1, bool), **read})
 
 
 def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray[Any]]:
@@ -342,14 +319,13 @@ def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray
     out: dict[str, NDArray[Any]] = {"clear": clear, "surroundings": around, "clear" + IN_SPACE: read_shapes([inner])}
     for how in study.treatments(row):
         say(f"{study.clouds.scans[row].name}: {how.name}")
-        made = study.anonymisers(how.method, how.strengths)
-        clouds = study.swept(row, made)
+        swept = study.swept(row, how.method, how.strengths)
         if how.attacker:
-            undo, both = INVERSES[how.attacker].undo, zip(made, clouds, strict=True)
-            clouds = [None if cloud is None else undo(one, inner, cloud) for one, cloud in both]
-        record = study.judges.read(study.pictures(row, clouds, made), (seen, clear))
-        record["made"] = [cloud is not None for cloud in clouds]
-        few = [cloud for cloud, one in zip(clouds, how.strengths, strict=True) if one in config.costly_strengths]
+            undo = INVERSES[how.attacker].undo
+            swept = [(one, None if cloud is None else undo(one, inner, cloud)) for one, cloud in swept]
+        record = study.judges.read(study.pictures(row, swept), (seen, clear))
+        record["made"] = [cloud is not None for _, cloud in swept]
+        few = [cloud for (_, cloud), at in zip(swept, how.strengths, strict=True) if at in config.costly_strengths]
         out |= {how.name: record, how.name + IN_SPACE: read_shapes(few)}
     if row in study.clouds.probes[: config.timed]:
         out |= {f"seconds {method}": study.seconds(row, method) for method in config.methods}
@@ -359,8 +335,6 @@ def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray
 
 
 # -- the auto-encoder of the thesis (§4.3.5): learnt from some people, tried on others ---------------------------------
-
-Images = NDArray[np.uint8]
 
 # Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %).
 _TESTED, _WATCHED = 0.1, 0.1
@@ -398,47 +372,43 @@ def training_rows(study: CloudStudy) -> tuple[int, ...]:
     return tuple(row for row, who in zip(study.clouds.probes, people, strict=True) if who in learnt)
 
 
-def training_views(study: CloudStudy, row: int) -> Images:
-    """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
+def training_views(study: CloudStudy, row: int) -> Image:
+    """Views of a scan that the auto-encoder learns from [1 + what was made, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else np.zeros(1)
 
-    def views(inner: Cloud | None, **drawn: Any) -> Images:
+    def views(inner: Cloud | None, **drawn: Any) -> Image:
         return _windows(np.stack([study.picture(row, inner, yaw=float(a), **drawn) for a in angles]), settings.size)
 
     out = [views(None)]
     for method in study.config.methods:
-        made = study.anonymisers(method, strengths)
-        for cloud, how in zip(study.swept(row, made), made, strict=True):
-            # What is black, which no projection is, is left out by `_pairs`.
-            out.append(np.zeros_like(out[0]) if cloud is None else views(cloud, **how.drawn_with()))
+        swept = study.swept(row, method, strengths)
+        out += [views(cloud, **how.drawn_with()) for how, cloud in swept if cloud is not None]
     return np.stack(out)
 
 
 def train_and_guess(
     study: CloudStudy, scans: Mapping[int, Mapping[str, Any]], out: Path, say: Callable[[str], None]
 ) -> CloudGuesses:
-    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
-
-    `scans` are the results of `read_scan` by row.
-    """
+    """Train (or resume) the auto-encoder and read its guesses at people it did not learn from; `read_scan` by row."""
     from ficgan.anonymizers import Faces
-    from ficgan.lab.attacks import ThesisAutoEncoder
+    from ficgan.lab.attacks import Pairs, ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of
 
     settings, strengths = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
     learning, tried = split(people, study.config.seed)
-    pairs = _pairs(study, [scans[row]["views"] for row in training_rows(study)])
-    attacker = ThesisAutoEncoder(
-        size=settings.size,
-        epochs=settings.epochs,
-        batch=8,
-        minutes=settings.minutes,
-        held=min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning)),
-        seed=study.config.seed,
-        device=settings.device,
-    )
+    seen, plain, whose, rows = [], [], list[int](), training_rows(study)
+    for row, person in zip(rows, study.clouds.numbers(rows).tolist(), strict=True):
+        clear, *made = scans[row]["views"]
+        seen += made
+        plain += [clear] * len(made)
+        whose += [person] * (len(made) * settings.views)
+    names, who = tuple(map(str, range(len(whose)))), np.array(whose)
+    pairs = Pairs(*(Faces(np.concatenate(some), names, people=who) for some in (seen, plain)))
+    held = min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning))
+    given = settings.model_dump(include={"size", "epochs", "minutes", "device"})
+    attacker = ThesisAutoEncoder(batch=8, held=held, seed=study.config.seed, **given)
     workspace = out / "attacker" / digest_of(attacker, pairs)
     trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
@@ -447,8 +417,7 @@ def train_and_guess(
         name, clear = study.clouds.scans[row].name, (study.picture(row), scans[row]["clear"])
         say(f"guessing at {name}")
         for method in study.config.methods:
-            made = study.anonymisers(method, strengths)
-            images = study.pictures(row, study.swept(row, made), made)
+            images = study.pictures(row, study.swept(row, method, strengths))
             names = tuple(f"{name} {method} {strength}" for strength in strengths)
             guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
             for image, guess in zip(images, guesses, strict=True):
@@ -471,21 +440,6 @@ def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
     return settings, tuple(sorted({*settings.strengths} & {*study.config.strengths}))
 
 
-def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
-    from ficgan.anonymizers import Faces
-    from ficgan.lab.attacks import Pairs
-
-    seen, clear, people = [], [], []
-    for block, person in zip(learnt, study.clouds.numbers(training_rows(study)), strict=True):
-        kept = block[1:][block[1:].any(axis=(1, 2, 3, 4))]
-        seen.append(kept.reshape(-1, *block.shape[2:]))
-        clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))
-        people.append(np.full(len(seen[-1]), person))
-    whose = np.concatenate(people)
-    names = tuple(str(index) for index in range(len(whose)))
-    return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
-
-
-def _windows(images: Images, size: int) -> Images:
+def _windows(images: Image, size: int) -> Image:
     """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip."""
     return np.stack([resize(image[_MIDDLE], size) for image in images])

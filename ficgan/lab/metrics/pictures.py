@@ -18,6 +18,7 @@ from ficgan.arrays import resize, to_tensor
 from ficgan.device import onnx_session
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, FaceDetector
+from ficgan.lab.metrics import Floats
 
 Images = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
@@ -201,8 +202,6 @@ def halves(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     order = np.random.default_rng(0).permutation(len(x))
     return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
-
-Floats = NDArray[np.floating[Any]]
 
 POSE_NAMES = ("yaw", "pitch", "roll")
 _LOOK_AT = 160  # Side at which crops are searched: one pass there finds as many faces of CelebA as the pyramid of sizes

@@ -273,7 +273,6 @@ def _accuracies(scores: Scores) -> NDArray[np.float64]:
     return sample.total(hits(scores, 1))[present] / images[present]
 
 
-Index = NDArray[np.intp]
 Booleans = NDArray[np.bool_]
 Metric = Literal["cosine", "euclidean"]
 
@@ -297,9 +296,7 @@ class Scores:
         cls, probe: Floats, gallery: Floats, probe_people: ArrayLike, gallery_people: ArrayLike, **more: Any
     ) -> Scores:
         """Embeddings [P,D] against [G,D] by the `metric`; the rest as in `from_matrix`."""
-        return cls.from_matrix(
-            _similarities(np.asarray(probe), np.asarray(gallery), more["metric"]), probe_people, gallery_people, **more
-        )
+        return cls.from_matrix(similarities(probe, gallery, more["metric"]), probe_people, gallery_people, **more)
 
     @classmethod
     def from_matrix(
@@ -346,7 +343,7 @@ class Scores:
         return len(self.people)
 
     @cached_property
-    def _first(self) -> Index:
+    def _first(self) -> NDArray[np.intp]:
         """[E] the first column of each enrolled person."""
         return np.flatnonzero(np.diff(self.gallery, prepend=-1))
 
@@ -414,35 +411,18 @@ class Scores:
         return self.strangers(self.best_genuine)
 
 
-def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
-    """[P,G]; equal embeddings have equal similarities, to the bit."""
-    if metric == "cosine":
-        x, y = _unit(probe), _unit(gallery)
-    else:  # about the gallery's mean, where float32 cancels least
-        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
-        with np.errstate(over="ignore"):
-            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
-    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+def similarities(probe: ArrayLike, gallery: ArrayLike, metric: Metric) -> NDArray[np.float32]:
+    """[P,G] of embeddings [P,D] and [G,D], a cosine or minus the distance; of equal ones they are equal, to the bit."""
+    given = np.asarray(gallery, np.float64)
+    (x, x_of), (y, y_of) = (np.unique(rows, axis=0, return_inverse=True) for rows in (np.asarray(probe), given))
+    with np.errstate(over="ignore", invalid="ignore"):  # all zeros have no cosine; `from_matrix` refuses them
+        if metric == "cosine":
+            x, y = (rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (x, y))
+        else:  # about the gallery's mean, where float32 cancels least
+            x, y = x - given.mean(0), y - given.mean(0)
+        x, y = x.astype(np.float32), y.astype(np.float32)
         scores = x @ y.T
         if metric == "euclidean":
-            scores *= -2
-            scores += np.einsum("nd,nd->n", x, x)[:, None]
-            scores += np.einsum("nd,nd->n", y, y)
-            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
-            np.negative(scores, out=scores)
-    scores = scores if len(x) == len(x_of) else scores[x_of]
-    return scores if len(y) == len(y_of) else scores[:, y_of]
-
-
-def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(invalid="ignore"):  # all zeros have no cosine, which the caller refuses
-        rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-
-def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
-    array = np.ascontiguousarray(array + 0.0)  # −0 becomes 0, so that equal rows have equal bytes
-    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
-    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
-    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
+            squares = np.einsum("nd,nd->n", x, x)[:, None] - 2 * scores + np.einsum("nd,nd->n", y, y)
+            scores = -np.sqrt(np.maximum(squares, 0))
+    return scores[x_of.ravel()][:, y_of.ravel()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +14,11 @@ from ficgan.device import model_folders, onnx_session
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, detector_missing, get_detector
 from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, percentiles, pictures
+from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Floats, Metric, Sample, percentiles, pictures
 from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, note_texts
 
 Box = tuple[int, int, int, int]
-Values = NDArray[np.floating[Any]]
 
 _DETECTORS = ("yunet", "insightface", "centerface")  # Fastest first: one looks at every method's output
 _BATCH = 32
@@ -66,17 +64,6 @@ class AgeGender:
         return ages, males
 
 
-# Judge → what it would need
-_NEEDS = {
-    "detector": "no face detector is available; see `ficgan doctor`",
-    "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
-    "attributes": "no attribute classifier was given; train one",
-    "squeezenet": "squeezenet11_features.onnx and lpips_squeeze_linear.safetensors are in none of the model folders",
-    "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
-    "inception": "torch-fidelity's Inception is not in torch's cache of weights",
-}
-
-
 @dataclass
 class Judges:
     """Networks that judge utility; None where one is not there, and `missing` says what it would need."""
@@ -107,7 +94,7 @@ class Judges:
             found.lpips = Lpips(network)
         if path := pictures.inception_file():
             found.inception = Inception(path)
-        found.missing = {judge: why for judge, why in _NEEDS.items() if getattr(found, judge) is None}
+        found.missing = {judge: why for judge, why in note_texts("judges").items() if getattr(found, judge) is None}
         return found
 
     def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
@@ -140,7 +127,7 @@ def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
 
 
-def by_attribute(clear: Values, anonymised: Values, weights: Values) -> list[NDArray[np.float64]]:
+def by_attribute(clear: Floats, anonymised: Floats, weights: Floats) -> list[NDArray[np.float64]]:
     """Shares [R,A] of images with, and without each attribute, that are decided so again, by R weights [R,N]."""
     before, after = np.asarray(clear) >= 0.5, np.asarray(anonymised) >= 0.5
     out = []
@@ -150,7 +137,7 @@ def by_attribute(clear: Values, anonymised: Values, weights: Values) -> list[NDA
     return out
 
 
-def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, least: int = 5) -> NDArray[np.float64]:
+def balanced_agreement(clear: Floats, anonymised: Floats, weights: Floats, *, least: int = 5) -> NDArray[np.float64]:
     """Mean [R] over attributes of the two shares of `by_attribute`: .5 for a reader that never changes."""
     count = (np.asarray(clear) >= 0.5).sum(0)
     used = np.minimum(count, len(clear) - count) >= least
@@ -161,7 +148,7 @@ def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, le
     return np.where(known, both, 0).sum(-1) / np.where(known.any(-1), known.sum(-1), np.nan)
 
 
-def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
+def kept(clear: Floats, anonymised: Floats, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
     """Attribute → share kept of the images with it, and of those without (FICGAN, figures 4c and B)."""
     shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T.tolist()
     known = ([None if np.isnan(share) else share for share in both] for both in shares)
@@ -202,7 +189,7 @@ def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Fig
     return sample.mean(metric, np.where(np.isinf(ratios), np.nan, ratios), note)
 
 
-def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
+def frechet_figure(metric: str, clear: Floats, seen: Floats) -> Figure:
     """Fréchet distance of features [N,D] of images to those of the clear ones."""
     if len(seen) < LEAST_IMAGES:
         few = f"{len(seen)} images are too few; give at least {LEAST_IMAGES}"
@@ -283,7 +270,7 @@ def _semantics(
         yield sample.mean("attributes-accuracy", agreement(labels, after), f"{base:.3f} on the clear images")
 
 
-def correlation(sample: Sample, metric: str, a: Values, b: Values, note: str = "") -> Figure:
+def correlation(sample: Sample, metric: str, a: Floats, b: Floats, note: str = "") -> Figure:
     """Pearson's r of two values [N] of each image, where both are finite."""
     used = np.isfinite(a) & np.isfinite(b)
     if used.sum() < _FEWEST:

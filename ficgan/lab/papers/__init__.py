@@ -17,17 +17,18 @@ from pydantic import BaseModel, Field
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
-from ficgan.errors import Progress, UsageError, unheard
-from ficgan.lab.attackers import TrainedAttacker
+from ficgan.errors import Progress, unheard
+from ficgan.lab.attackers import TrainedAttacker, trained_on
 from ficgan.lab.attacks import reverser_of
-from ficgan.lab.bench import Bench, Subject, known
+from ficgan.lab.bench import Bench, Subject, known, sized
 from ficgan.lab.matrix import angles, fidelity_figures
-from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
+from ficgan.lab.report import Row
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.sets import open_set
+from ficgan.lab.sets import Rows
 
 
 def _read(name: str) -> SimpleNamespace:
@@ -45,7 +46,7 @@ def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
     return template.format(**{**vars(paper), **values})
 
 
-def table(paper: SimpleNamespace, key: str, rows: Sequence[dict[str, Any]], **values: Any) -> dict[str, Any]:
+def table(paper: SimpleNamespace, key: str, rows: Sequence[Row], **values: Any) -> Row:
     """A table for a page, with the title and the note of the paper's file, and without rows its sentence `empty`."""
     head = {part: text(paper, template, **values) for part, template in paper.tables[key].items()}
     empty = [{"": head.pop("empty")}] if "empty" in head else []
@@ -72,11 +73,6 @@ class FacesSettings(BaseModel, frozen=True, extra="forbid"):
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
-Row = dict[str, Any]
-Rows = NDArray[np.int64]
-# People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
-LEAST_BACKGROUND = 12
-TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
 TITLE = 22  # Height of the titles over pictures, pixels
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 # Distinct for the colour-blind, too (Okabe and Ito 2008).
@@ -93,28 +89,11 @@ def with_data(
     """
     tree = read_tree(name, kind="eval")
     tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
-    wanted: dict[str, Any] = tree.pop("set", {})
-    split = SplitConfig(**wanted.pop("split", {}))
     given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items() if value is not None}
-    of_set = {key: given.pop(key) for key in list(given) if key in SetConfig.model_fields}
-    faces = open_set(data, **{key: of_set[key] for key in ("layout", "labels", "identity") if key in of_set})
-    total = split.background + split.attacker + split.test
-    limit = max(2, min(people or total, total, faces.identities))
-    one = {"name": faces.name, "path": str(data), "limit_people": limit, "split": scaled(split, limit).model_dump()}
+    wanted = tree.pop("set", {}) | {key: given.pop(key) for key in list(given) if key in SetConfig.model_fields}
+    source = check(SetConfig, {**wanted, "name": "", "path": str(data), "limit_people": people}, where=name)
     given |= {"recognisers": list(judges)} if judges else {}
-    return check(MatrixConfig, {**tree, "sets": [{**wanted, **of_set, **one}], **given}, where=name)
-
-
-def scaled(split: SplitConfig, people: int) -> SplitConfig:
-    """A protocol's split for fewer people; a quarter of them are tested and k-same finds its background."""
-    total = split.background + split.attacker + split.test
-    if people >= total:
-        return split
-    test = min(split.test, max(2, round(TESTED * people)))
-    least = min(LEAST_BACKGROUND, split.background, people // 3)
-    background = max(least, round(split.background * people / total))
-    attacker = max(0, people - background - test)
-    return split.model_copy(update={"background": background, "test": test, "attacker": attacker})
+    return check(MatrixConfig, {**tree, "sets": [sized(source).model_dump()], **given}, where=name)
 
 
 def treated(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
@@ -129,11 +108,9 @@ def attack_on(
     bench: Bench, spec: str, anonymizer: Anonymizer, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows`, anonymised."""
-    reverser = reverser_of(spec)
-    pairs = None
-    if "pairs" in reverser.traits.knowledge:
-        pairs = bench.pairs(rows, treated(bench, anonymizer, rows).images)
-    return TrainedAttacker(label, reverser, pairs, bench, say)
+    return trained_on(
+        lambda: bench.pairs(rows, treated(bench, anonymizer, rows).images), label, reverser_of(spec), bench, say
+    )
 
 
 def transfer(
@@ -148,12 +125,10 @@ def transfer(
 ) -> list[Trial]:
     """An attacker trained on each of some methods by name, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
-    if not len(bench.split.attacker):
-        raise UsageError("the split leaves no faces to the attacker; set split.attacker")
     out = list[Trial]()
     for number, (learnt, anonymizer) in enumerate(trained_on.items()):
         say, label = partial(progress, number, len(trained_on)), f"{attacker} on {learnt}"
-        attack = attack_on(bench, attacker, anonymizer, bench.split.attacker, label=label, say=say)
+        attack = attack_on(bench, attacker, anonymizer, bench.learners, label=label, say=say)
         for met, other in tested_on.items():
             say(f"{label} against {met}")
             out += read_trials(bench, attack.restored(treated(bench, other, rows), rows), rows, met, learnt, scenario)

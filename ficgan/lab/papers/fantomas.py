@@ -16,39 +16,22 @@ from ficgan.arrays import resize
 from ficgan.config import check
 from ficgan.device import model_folders, onnx_session
 from ficgan.errors import InputError, Progress, UsageError, unheard
-from ficgan.faces import MediaPipeMesh, find_meshes
+from ficgan.faces import MediaPipeMesh
 from ficgan.identity.kind import ETHNICITIES, kind_reader
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Subject, content, open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, Row, table, text, transfer, with_data
-from ficgan.lab.readers import get_readers
-from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import above, controls, rank_of, spelled, strongest
-from ficgan.lab.results import Figure, Results, Trial, read_json, slug
+from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, table, text, transfer, with_data
+from ficgan.lab.readers import get_readers, read_meshes
+from ficgan.lab.report import Row, above, controls, rank_of, save_plot, spelled, strongest
+from ficgan.lab.results import Figure, Results, Trial, read_json
 
 # Configuration → the side that its parameters in pixels are meant for
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
 # The positive control: the anonymiser that every competent attacker reverses (6.1.1)
-POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"
-# Parameters in pixels of 224, and the power of the side that they go with: DP-Pix's m counts pixels of an area, so that
-# its noise, 255·m/(b²·ε), stays what it is.
-_PIXELS = {
-    "block-permutation": {"block": 1},
-    "pixel-relocation": {"steps": 1},
-    "k-rtio": {"block": 1},
-    "dp-pix": {"block": 1, "m": 2},
-}
-# Section 7.2, E4; all of these mean the same in crops of any size.
-MET = "Gaussian Blur 29"
-_BLUR = "gaussian-blur:variant=as_released,kernel="
-LEARNT = {
-    **{f"Gaussian Blur {kernel}": f"{_BLUR}{kernel}" for kernel in (21, 25, 29, 33, 37)},
-    "Gaussian Noise 200": "gaussian-noise:variant=as_released,sigma=200",
-    "DP Snow 0.5": "dp-snow:variant=as_released,delta=0.5",
-    "Pixelation 16": "pixelation:variant=as_released,size=16",
-}
+POSITIVE = "block-permutation"
+MET = "Gaussian Blur 29"  # What attackers of E4 meet, whatever they have learnt
 GENERAL, SPECIALISED = "reversed-general", "reversed-specialised"
 REVERSED = (GENERAL, SPECIALISED)
 _MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
@@ -61,7 +44,6 @@ def fantomas_matrix(
     preset: str = "fantomas",
     people: int | None = None,
     size: int | None = None,
-    only: Sequence[str] = (),
     extra: Sequence[str] = (),
     judges: Sequence[str] = ("dlib",),
     general: Sequence[str] = (),
@@ -77,17 +59,10 @@ def fantomas_matrix(
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
     factor, methods = config.sets[0].size / PRESETS[preset], list[MethodConfig]()
     for method in config.methods:
-        powers, given = _PIXELS.get(method.method, {}), dict(method.parameters)
+        powers, given = FANTOMAS.pixels.get(method.method, {}), dict(method.parameters)
         given |= {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
         methods.append(method.model_copy(update={"parameters": given}))
     methods += map(MethodConfig.model_validate, extra)
-    names = {method.title: {slug(method.title), slug(method.method)} for method in methods}
-    for name in only:
-        if not any(slug(name) in some for some in names.values()):
-            raise UsageError(f"there is no method {name!r} here; there are {', '.join(names)}")
-    if only:
-        wanted = set(map(slug, only))
-        methods = [one for one in methods if names[one.title] & wanted or one.label == POSITIVE_LABEL]
     tree = config.model_dump() | {"methods": [method.model_dump() for method in methods]}
     return check(MatrixConfig, tree, where=preset)
 
@@ -102,7 +77,7 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress = unheard) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
-    learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in LEARNT.items()}
+    learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in FANTOMAS.learnt.items()}
     trials: list[Trial] = []
     for spec in config.general:
         if "pairs" in reverser_of(spec).traits.knowledge:
@@ -409,12 +384,8 @@ class AppearanceReader:
 
     def points(self, faces: Faces) -> NDArray[np.float64]:
         """[N,6,2] pixels, NaN without a mesh."""
-        out = np.full((len(faces), len(_SIX_POINTS), 2), np.nan)
-        for row, (image, marks) in enumerate(zip(faces.images, faces.landmarks, strict=True)):
-            (mesh,) = find_meshes(self.mesh, image, np.asarray(marks, np.float64)[None])
-            if mesh.presence >= 0:
-                out[row] = [mesh.points[list(some), :2].mean(0) for some in _SIX_POINTS]
-        return out
+        mesh = read_meshes(self.mesh, faces.images, faces.landmarks)
+        return np.stack([mesh[:, list(some), :2].mean(1) for some in _SIX_POINTS], axis=1)
 
     def attributes(self, faces: Faces) -> list[NDArray[np.float64]]:
         """Shares of ethnic groups and of sexes, percent; age, years; shares of emotions, percent: [N,K] each."""

@@ -25,21 +25,19 @@ from ficgan.images.read import as_photo
 from ficgan.lab import Ficgan
 from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bars import MeasuredSet
-from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
+from ficgan.lab.bench import about, anonymised, content, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text, titled_columns
+from ficgan.lab.papers import FICGAN, FacesSettings, shade, table, text, titled_columns
 from ficgan.lab.readers import cosines, get_readers, paired
-from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import filled, spelled
+from ficgan.lab.report import Row, filled, save_plot, spelled
 from ficgan.lab.results import Figure, Measured, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
-# The mean of k codes, one with its variance restored, an arbitrary person's: α and ψ of `Ficgan` that give them
-CODES = {"w_m": (0.0, 0.0), "w_ψ": (0.0, 1.0), "w_t": (1.0, 0.0)}
+CODES: dict[str, dict[str, Any]] = FICGAN.codes
 _SHARES = {
     "attributes": "attributes as read in the source, %",
     "attributes-balanced": "the same, balanced, %",
@@ -154,13 +152,14 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None, config.bank or None, layer=0, psi=0, verify=False, detector=config.detector, **same
     )
-    layers = tuple(sorted(set(config.layers))) or tuple(range(deid.model.num_layers))
+    every = deid.face_model.num_layers
+    layers = tuple(sorted(set(config.layers))) or tuple(range(every))
     deid.face_model.check_layer(layers[-1])
     settings: dict[Setting, Ficgan] = {}
     models = [("FICGAN", config.checkpoint, config.bank, layers), *((*ablation, (0,)) for ablation in config.ablations)]
     for model, checkpoint, bank, shown in models:
-        for (code, (alpha, psi)), layer in itertools.product(CODES.items(), shown):
-            made = Ficgan(layer=layer, psi=psi, alpha=alpha, checkpoint=checkpoint, bank=bank, **same)
+        for code, layer in itertools.product(CODES, shown):
+            made = Ficgan(layer=layer, **CODES[code]["given"], checkpoint=checkpoint, bank=bank, **same)
             settings[Setting(model, code, layer)] = made
 
     readers = [reader.digest for reader in bench.readers]
@@ -187,7 +186,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
     results = _results(config, prepared, settings, rest)
     results.provenance = origin(config.model_dump(), time.monotonic() - began)
-    return FicganRun(results, dict(zip(settings, rest, strict=True)), strangers, rebuilt, layers, deid.model.num_layers)
+    return FicganRun(results, dict(zip(settings, rest, strict=True)), strangers, rebuilt, layers, every)
 
 
 def _faces(config: FicganPaper, out: Path) -> Prepared:
@@ -224,7 +223,7 @@ def _results(
     facts |= {"size": config.size, "context": 1.0}
     results = Results("FICGAN: tables and figures of the paper", sets={name: facts})
     for (setting, made), measured in zip(settings.items(), found, strict=True):
-        results.methods[setting.label] = described(made)
+        results.methods[setting.label] = about(made)
         for judge, some in measured.judges.items():
             results.trials.append(Trial(name, setting.label, SAME_PHOTO, judge, figures=some))
         results.utilities.append(Utility(name, setting.label, measured.figures))
@@ -237,13 +236,6 @@ def _results(
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
-_CODES = (("w_m", "o-", "k-same, ψ = 0"), ("w_ψ", "^-.", "k-same, ψ = 1"), ("w_t", "s--", "another person, w_t"))
-_METHODS = {
-    "w_t": "FICGAN (w_t, another person)",
-    "w_m": "FICGAN + manifold k-same (w_m, ψ = 0: the paper's)",
-    "w_ψ": "FICGAN + manifold k-same (ψ = 1: the default of ficgan-deid)",
-}
-_ABLATED = {"w_t": "", "w_m": " + k-same", "w_ψ": " + k-same, ψ = 1"}
 # Attributes of Figure 4c: the first two are the paper's example in the text.
 _SINGLE = ("Eyeglasses", "Bangs", "Smiling", "Male", "Wearing_Hat", "Young")
 
@@ -253,9 +245,9 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
     scores_of = partial(_scores, strangers=run.strangers)
     compared = [{"method": "another person's photo", "i": "–", "FID": "–", **scores_of(run.strangers)}]
-    for code, name in _METHODS.items():
+    for code in ("w_t", "w_m", "w_ψ"):
         compared += [
-            {"method": name, "i": layer, **_numbers(measured, {"fid": "FID"}), **scores_of(measured)}
+            {"method": CODES[code]["method"], "i": layer, **_numbers(measured, {"fid": "FID"}), **scores_of(measured)}
             for layer, measured in run.by_layer(code).items()
             if layer in chosen
         ]
@@ -272,7 +264,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
         tables.append(table(FICGAN, "controllable", controllable))
     if len(main) < len(run.found):
         ablated = [
-            {"method": setting.model + _ABLATED[setting.code], "i": 0, **scores_of(measured)}
+            {"method": setting.model + CODES[setting.code]["ablated"], "i": 0, **scores_of(measured)}
             for setting, measured in run.found.items()
             if setting.layer == 0
         ]
@@ -339,9 +331,9 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
         every = canvas.subplots(1, 3 if known else 1, squeeze=False)[0]
         for number, (judge, figures) in enumerate(run.strangers.judges.items()):
             colour = f"C{number}"
-            for code, style, title in _CODES:
+            for code, how in CODES.items():
                 points = {i: measured.judges[judge][0] for i, measured in run.by_layer(code).items()}
-                shade(every[0], points, style, f"{title} ({judge})", colour)
+                shade(every[0], points, how["style"], f"{how['title']} ({judge})", colour)
             every[0].axhline(figures[0].value, color=colour, linewidth=1, ls=":", label=f"strangers ({judge})")
         every[0].set(ylabel="ID similarity of source and output", title="(a)")
         if known:
@@ -355,18 +347,16 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
 
 
 def _attributes(run: FicganRun, every: Any, single: Any) -> None:
-    for code, style, title in _CODES:
+    for code, how in CODES.items():
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
             points = {i: measured.figure(metric) for i, measured in run.by_layer(code).items()}
-            shade(every, points, style, f"{title}, {what}", f"C{number}")
+            shade(every, points, how["style"], f"{how['title']}, {what}", f"C{number}")
     every.set(ylabel="share of attributes kept", title="(b)")
     for number, name in enumerate(name for name in _SINGLE if name in run.strangers.attributes):
         shares = {i: Figure(name, measured.attributes[name].there) for i, measured in run.by_layer("w_m").items()}
         shade(single, shares, "o-", name, f"C{number}")
     single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))
 
-
-Image = NDArray[np.uint8]
 
 SIDE = 256  # Of a picture of the sheet, pixels
 # Side of what is shown of a photo, of the longer side of the face's box.
@@ -376,7 +366,7 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 # A photo, and the square of it that the sheet shows: rows and columns
-_Shown = tuple[Image, tuple[slice, slice]]
+_Shown = tuple[Images, tuple[slice, slice]]
 # One column of a sheet: its title, the layer index, and controls of the model; None: what the controls say.
 Column = tuple[str, int | None, dict[str, Any]]
 # Name → title of the column of other people, for sheets that show some
@@ -391,7 +381,7 @@ def control_sheet(
     attributes: Sequence[str] = (),
     model: Mapping[str, Any],
     progress: Progress = unheard,
-) -> Image:
+) -> Images:
     """A sheet, uint8 [H,W,3]: a row for each photo, the source first; first attempts, that nothing has checked.
 
     Args:
@@ -410,7 +400,7 @@ def control_sheet(
     others = [given[row % len(given)] for row in range(len(sources))]
     progress(0, len(sources), f"the sheet {name}")
     plain = None if name in OTHERS else make()
-    layers = 0 if plain is None else plain.model.num_layers
+    layers = 0 if plain is None else plain.face_model.num_layers
     columns = {"source": [_cut(photo, square) for photo, square in sources]}
     if name in OTHERS:
         columns[OTHERS[name]] = [_cut(photo, square) for photo, square in others]
@@ -449,7 +439,7 @@ def _shown(path: Path, detector: Any) -> _Shown:
     return photo, (slice(y, y + side), slice(x, x + side))
 
 
-def _cut(photo: Image, square: tuple[slice, slice]) -> Image:
+def _cut(photo: Images, square: tuple[slice, slice]) -> Images:
     import cv2
 
     return np.asarray(cv2.resize(photo[square], (SIDE, SIDE), interpolation=cv2.INTER_AREA))

@@ -17,7 +17,7 @@ from ficgan.anonymizers import Anonymizer, Defended, Faces, GaussianBlur, genera
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.config import check, override, read_tree
 from ficgan.errors import FicganError, InputError, Progress, UsageError
-from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, in_region, unturned
+from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, unturned
 from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -27,21 +27,11 @@ from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Sample
 from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.lab.metrics.privacy import Scores
-from ficgan.lab.papers import (
-    REVELIO,
-    FacesSettings,
-    Rows,
-    attack_on,
-    distance,
-    identified,
-    read_trials,
-    transfer,
-    treated,
-)
+from ficgan.lab.papers import REVELIO, FacesSettings, attack_on, distance, identified, read_trials, transfer, treated
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
-from ficgan.lab.sets import Prepared, Split, written
+from ficgan.lab.sets import Prepared, Rows, Split, written
 from ficgan.registry import parse_spec
 
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]
@@ -297,7 +287,7 @@ def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -
         from ficgan.lab.attacks.networks import retrained
 
         learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
-        trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
+        trained = bench.store.kept(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
         yield trial(PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on")
         head = f"{PARROT}, linear head"
     try:
@@ -513,7 +503,11 @@ def defences(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
         if name in study.paper.adapted:
             study.run.say(f"{attack.title} adapts to the defence {name}")
             # It has learnt upright faces from turned ones: nothing is turned back.
-            adapted = _adapted(study, attack, defended(study, name, ATTACKER))
+            learnt, reference, made = defended(study, name, ATTACKER), study.world.reference, attack.reverser
+            adapted: TrainedAttacker = replace(study.restorer(learnt), title=f"{attack.title}, trained anew")
+            if isinstance(made, Revelio):
+                steps = max(1, round(study.paper.adapt_epochs * len(reference) / min(made.batch, len(reference))))
+                adapted = _tuned(study, attack, learnt, reference, steps=steps, lr=made.lr, which="all")
             yield from _voted(study, adapted, seen, name, ADAPTED, unturned)
 
 
@@ -527,16 +521,7 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Anonymizer) -
     """Pictures that a treatment turned, turned upright."""
     if not isinstance(how, Defended):
         return pictures
-    return in_region(study.bench, rows, pictures, lambda inner: how.upright(inner.images, inner.names))
-
-
-def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -> TrainedAttacker:
-    reference, reverser = study.world.reference, attack.reverser
-    if not isinstance(reverser, Revelio):
-        return replace(study.restorer(learnt), title=f"{attack.title}, trained anew")
-    batch = min(reverser.batch, len(reference))
-    steps = max(1, round(study.paper.adapt_epochs * len(reference) / batch))
-    return _tuned(study, attack, learnt, reference, steps=steps, lr=reverser.lr, which="all")
+    return study.bench.part(rows, pictures.images).anonymise(lambda inner: how.upright(inner.images, inner.names))
 
 
 # Part → what runs it.

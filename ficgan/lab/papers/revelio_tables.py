@@ -18,10 +18,9 @@ from ficgan.errors import Progress
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text, titled_columns
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, revelio, shade, table, text, titled_columns
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy
-from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import filled, spelled
+from ficgan.lab.report import Row, filled, save_plot, spelled
 from ficgan.lab.results import Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Faces, generator
+from ficgan.anonymizers import Faces, Images, generator
 from ficgan.data import alignment_name, decode, decode_rgb
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
@@ -152,7 +152,6 @@ def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, dig
     return written(replace(split, **parts, unused=unused), people, how, names)
 
 
-Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 KIND = ("race", "gender")  # Groups that say what kind of person somebody is
 GREY = 127  # What stands where nothing may be seen
@@ -168,7 +167,6 @@ class Prepared:
 
     faces: Faces
     region: Box  # x0, y0, x1, y1 of the centred square that is replaced, in pixels of the crop
-    rows: NDArray[np.int64]  # [N], which images of the face set these are
     attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
     missed: tuple[tuple[str, str], ...] = ()  # name and reason of images in which no face was acquired
@@ -202,14 +200,13 @@ class Prepared:
         """[N] who is in each crop; every image of somebody unknown is a person of its own."""
         return one_each_unknown(self.faces.people, len(self))
 
-    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Image | None = None) -> Prepared:
+    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
         """Some rows with their labels, perhaps in other pixels [M,S,S,3]."""
         index = np.asarray(rows, np.int64)
         faces = self.faces.take(index)
         return replace(
             self,
             faces=faces if images is None else faces.with_images(images),
-            rows=self.rows[index],
             attributes={name: values[index] for name, values in self.attributes.items()},
             groups={name: tuple(values[row] for row in index) for name, values in self.groups.items()},
         )
@@ -227,14 +224,14 @@ class Prepared:
         shifted = (self.faces.landmarks - np.array([x0, y0], np.float32)).astype(np.float32)
         return Faces(inner, self.faces.names, shifted, self.faces.people)
 
-    def with_regions(self, images: Image | np.uint8) -> Faces:
+    def with_regions(self, images: Images | np.uint8) -> Faces:
         """The crops with other pixels [N,n,n,3], or a grey, in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
 
-    def anonymise(self, change: Callable[[Faces], Image]) -> Faces:
+    def anonymise(self, change: Callable[[Faces], Images]) -> Faces:
         """The crops with the inner square anonymised, or changed in another way, and the rest as it was."""
         return self.with_regions(change(self.regions()))
 
@@ -269,7 +266,7 @@ class Quick:
         self._fast = quick(self.detector, _LOOK_AT, enlarge=False)
         self.name = f"{self.detector.name}, one pass at {_LOOK_AT} px"
 
-    def detect(self, image: Image) -> list[Face]:
+    def detect(self, image: Images) -> list[Face]:
         """Faces of a uint8 [H,W,3] RGB image, sorted by score, highest first."""
         return self._fast.detect(image) or self.detector.detect(image)
 
@@ -314,7 +311,7 @@ def prepare(
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name} ({reasons})")
     found = faceset.take(crops["rows"])
     faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
-    return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})
+    return Prepared(faces, region, found.attributes, found.groups, missed, {**faceset.facts(), **how})
 
 
 def _cut(

@@ -49,8 +49,7 @@ class FaceSet:
 
     name: str
     layout: str  # A name in `LAYOUTS`
-    blobs: tuple[Blob, ...]
-    names: tuple[str, ...]  # Unique, sorted by code point
+    blobs: tuple[Blob, ...]  # Their names are unique, and sorted by code point
     people: NDArray[np.int64]  # [N], one number per person, −1 where unknown
     attributes: Attributes = field(default_factory=dict)
     groups: Groups = field(default_factory=dict)
@@ -60,6 +59,10 @@ class FaceSet:
 
     def __len__(self) -> int:
         return len(self.blobs)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(blob.name for blob in self.blobs)
 
     @cached_property
     def digest(self) -> str:
@@ -79,7 +82,6 @@ class FaceSet:
         return replace(
             self,
             blobs=tuple(self.blobs[i] for i in index),
-            names=tuple(self.names[i] for i in index),
             people=self.people[index],
             attributes={name: values[index] for name, values in self.attributes.items()},
             groups={name: tuple(values[i] for i in index) for name, values in self.groups.items()},
@@ -136,28 +138,18 @@ def open_set(
     if labels is not None and not labels.exists():
         raise InputError(f"labels {labels} are not there; name a file or a folder")
     blobs = _blobs(path)
+    nobody = np.full(len(blobs), -1, np.int64)
+    every = FaceSet(name or path.stem, "", blobs, nobody, alignment=agreed(recorded([path])))
     table = labels if labels is not None and labels.suffix.lower() == ".csv" else None
-    found = SetFiles(path, tuple(blobs), _label_files(path, labels), table, identity)
+    found = SetFiles(path, every, _label_files(path, labels), table, identity)
     chosen = LAYOUTS.get(layout) or next((each for each in LAYOUTS.values() if each.fits(found)), None)
     if chosen is None:
         shapes = "; ".join(f"{each.name}: {each.what}" for each in LAYOUTS.values())
-        raise InputError(f"{path}, with images such as {found.names[0]}, is of no known layout; name labels ({shapes})")
-    known = chosen.read(found)
-    names = found.names if known.rows is None else tuple(found.names[row] for row in known.rows)
-    if not names:
+        raise InputError(f"{path}, with images such as {every.names[0]}, is of no known layout; name labels ({shapes})")
+    faces = chosen.read(found)
+    if not len(faces):
         raise InputError(f"{path} has no image of layout {chosen.name}, {chosen.what}")
-    faces = FaceSet(
-        name or path.stem,
-        chosen.name,
-        tuple(blobs[each] for each in names),
-        names,
-        known.people,
-        known.attributes,
-        known.groups,
-        known.splits,
-        known.licence or _licence(path),
-        agreed(recorded([path])),
-    )
+    faces = replace(faces, layout=chosen.name, licence=faces.licence or _licence(path))
     if limit_people is None:
         return faces
     who, images = np.unique(faces.people[faces.people >= 0], return_counts=True)
@@ -165,8 +157,8 @@ def open_set(
     return faces.take(np.flatnonzero(np.isin(faces.people, most)))
 
 
-def _blobs(path: Path) -> dict[str, Blob]:
-    """The images by name, sorted."""
+def _blobs(path: Path) -> tuple[Blob, ...]:
+    """The images, sorted by name."""
     try:
         blobs = list_blobs(path)
     except InputError:
@@ -181,7 +173,7 @@ def _blobs(path: Path) -> dict[str, Blob]:
     twice = [name for name, count in Counter(blob.name for blob in blobs).items() if count > 1]
     if twice:
         raise InputError(f"two images are called {twice[0]}; rename one, or open their folders one by one")
-    return {blob.name: blob for blob in sorted(blobs, key=lambda blob: blob.name)}
+    return tuple(sorted(blobs, key=lambda blob: blob.name))
 
 
 def _label_files(path: Path, labels: Path | None) -> dict[str, Path]:
@@ -269,7 +261,7 @@ def _person_key(text: str) -> str:
 @dataclass(frozen=True)
 class SetFiles:
     path: Path  # The folder or archive
-    names: tuple[str, ...]  # Of its N images, sorted
+    faces: FaceSet  # All its images, of which nothing is known yet
     files: Mapping[str, Path]  # Label files in and beside it, by name
     labels: Path | None = None  # The CSV that was named
     identity: str | None = None  # Regular expression whose first group is the person
@@ -277,13 +269,13 @@ class SetFiles:
     def all_match(self, pattern: str) -> bool:
         """Whether every image's name, below the name of its folder or archive, has the pattern."""
         find = re.compile(pattern).search
-        return all(find(f"{self.path.stem}/{name}") for name in self.names)
+        return all(find(f"{self.path.stem}/{name}") for name in self.faces.names)
 
     def below(self, folder: str) -> list[int]:
         """Rows of the images somewhere below a folder of that name."""
         if folder == self.path.stem:
-            return list(range(len(self.names)))
-        return [row for row, name in enumerate(self.names) if folder in PurePosixPath(name).parts[:-1]]
+            return list(range(len(self.faces)))
+        return [row for row, name in enumerate(self.faces.names) if folder in PurePosixPath(name).parts[:-1]]
 
     @property
     def table(self) -> Path | None:
@@ -310,38 +302,13 @@ class SetFiles:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a layout says of the M images that belong to the set."""
-
-    people: NDArray[np.int64]  # [M], −1 where unknown
-    attributes: Attributes = field(default_factory=dict)
-    groups: Groups = field(default_factory=dict)
-    rows: Sequence[int] | None = None  # [M]; None: all
-    splits: tuple[str, ...] | None = None
-    licence: str | None = None
-
-    @classmethod
-    def of_labels(cls, labels: Labels, groups: Groups | None = None, **more: Any) -> Known:
-        """People, splits and columns of 0 and 1; CelebA's Male and Young stand in for gender and age."""
-        people = np.full(len(labels), -1, np.int64) if labels.people is None else labels.people
-        columns = labels.attribute_columns or labels.attribute_names
-        named = zip(columns, labels.attribute_names, labels.attributes.T, strict=True)
-        attributes = {name: values for column, name, values in named if column == name}
-        groups = dict(groups or {})
-        for group, attribute, *words in (("gender", "Male", "Female", "Male"), ("age", "Young", "not young", "young")):
-            if attribute in attributes and group not in groups:
-                groups[group] = tuple(words[value] for value in attributes[attribute])
-        return cls(people, attributes, groups, splits=labels.splits, **more)
-
-
-@dataclass(frozen=True)
 class Layout:
     """One way in which sets lie: its name, what it looks like, whether files are recognised as it, what it says."""
 
     name: str
     what: str
     fits: Callable[[SetFiles], bool]
-    read: Callable[[SetFiles], Known]
+    read: Callable[[SetFiles], FaceSet]
 
 
 def _celeba_labels(found: SetFiles, names: Sequence[str]) -> Labels:
@@ -355,16 +322,29 @@ def _celeba_labels(found: SetFiles, names: Sequence[str]) -> Labels:
     return merged
 
 
-def _celeba(found: SetFiles) -> Known:
-    rows = found.below("img_align_celeba") or list(range(len(found.names)))
-    labels = _celeba_labels(found, [found.names[row] for row in rows])
-    return Known.of_labels(labels, rows=rows, licence="CelebA: non-commercial research only, no redistribution")
+def _labelled(faces: FaceSet, labels: Labels, groups: Groups | None = None, **more: Any) -> FaceSet:
+    """People, splits and columns of 0 and 1; CelebA's Male and Young stand in for gender and age."""
+    columns = labels.attribute_columns or labels.attribute_names
+    named = zip(columns, labels.attribute_names, labels.attributes.T, strict=True)
+    attributes = {name: values for column, name, values in named if column == name}
+    groups = dict(groups or {})
+    for group, attribute, *words in (("gender", "Male", "Female", "Male"), ("age", "Young", "not young", "young")):
+        if attribute in attributes and group not in groups:
+            groups[group] = tuple(words[value] for value in attributes[attribute])
+    people = faces.people if labels.people is None else labels.people
+    return replace(faces, people=people, attributes=attributes, groups=groups, splits=labels.splits, **more)
 
 
-def _celeba_hq(found: SetFiles) -> Known:
+def _celeba(found: SetFiles) -> FaceSet:
+    faces = found.faces.take(found.below("img_align_celeba") or range(len(found.faces)))
+    terms = "CelebA: non-commercial research only, no redistribution"
+    return _labelled(faces, _celeba_labels(found, faces.names), licence=terms)
+
+
+def _celeba_hq(found: SetFiles) -> FaceSet:
     """People and the division through the mapping to CelebA, whose label files are found or named."""
-    rows = found.below("CelebA-HQ-img")
-    names = tuple(found.names[row] for row in rows)
+    faces = found.faces.take(found.below("CelebA-HQ-img"))
+    names = faces.names
     labels = Labels(names, None, np.zeros((len(names), 0), np.uint8), ())
     if _MAPPING in found.files and set(found.files) & set(_CELEBA_FILES):
         path = found.files[_MAPPING]
@@ -378,37 +358,37 @@ def _celeba_hq(found: SetFiles) -> Known:
         path = found.files[_HQ_ATTRIBUTES]
         own = Labels.read(path).match(names, source=str(path))
         labels = replace(labels, attributes=own.attributes, attribute_names=own.attribute_names)
-    return Known.of_labels(labels, rows=rows, licence="CelebAMask-HQ: non-commercial research and education only")
+    return _labelled(faces, labels, licence="CelebAMask-HQ: non-commercial research and education only")
 
 
-def _ffhq(found: SetFiles) -> Known:
+def _ffhq(found: SetFiles) -> FaceSet:
     """Nobody is named in FFHQ: every image counts as a person of its own."""
-    rows = next(filter(None, map(found.below, _FFHQ_FOLDERS)), range(len(found.names)))
+    faces = found.faces.take(next(filter(None, map(found.below, _FFHQ_FOLDERS)), range(len(found.faces))))
     terms = "FFHQ: CC BY-NC-SA 4.0 as a set; each image has the licence its metadata names"
-    return Known(np.arange(len(rows), dtype=np.int64), rows=rows, licence=terms)
+    return replace(faces, people=np.arange(len(faces), dtype=np.int64), licence=terms)
 
 
-def _csv(found: SetFiles) -> Known:
+def _csv(found: SetFiles) -> FaceSet:
     path = found.table
     if path is None:
         raise InputError(f"{found.path} has no table beside it; name a CSV with the columns file and person as labels")
-    labels = Labels.read(path).match(found.names, source=str(path))
+    labels = Labels.read(path).match(found.faces.names, source=str(path))
     rows = {row.get("file", ""): row for row in _table(path, strict=False)}
     columns = [column for column in _columns(path) if column not in _NO_GROUPS]
-    return Known.of_labels(labels, _described([rows[file.strip()] for file in labels.files], columns)[1])
+    return _labelled(found.faces, labels, _described([rows[file.strip()] for file in labels.files], columns)[1])
 
 
-def _london(found: SetFiles) -> Known:
+def _london(found: SetFiles) -> FaceSet:
     ours = found.person_table is not None and "face_eth" in _columns(found.person_table)
     terms = "Face Research Lab London Set: CC BY 4.0 (DeBruine & Jones)" if ours else None
     return replace(_by_name(found, _LONDON), licence=terms)
 
 
-def _folders(found: SetFiles) -> Known:
-    return Known.of_labels(Labels.from_folders(found.names))
+def _folders(found: SetFiles) -> FaceSet:
+    return _labelled(found.faces, Labels.from_folders(found.faces.names))
 
 
-def _by_name(found: SetFiles, identity: str | None = None) -> Known:
+def _by_name(found: SetFiles, identity: str | None = None) -> FaceSet:
     identity = identity or found.identity
     if identity is None:
         raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
@@ -418,18 +398,20 @@ def _by_name(found: SetFiles, identity: str | None = None) -> Known:
         raise UsageError(f"identity {identity!r} is no regular expression ({error})") from error
     if not find.groups:
         raise UsageError(rf"identity {identity!r} has no group; put brackets round the person, as in (\d{{3}})_")
-    hits = [find.search(name) for name in found.names]
+    hits = [find.search(name) for name in found.faces.names]
     keys = [_person_key(hit[1]) if hit and hit[1] else "" for hit in hits]
     known = sorted({*keys} - {""})
     if not known:
-        raise InputError(f"identity {identity!r} is found in no name of {found.path}, such as {found.names[0]}")
+        raise InputError(f"identity {identity!r} is found in no name of {found.path}, such as {found.faces.names[0]}")
     whole = all(key.isdecimal() and len(key) < 19 for key in known)
     number = {key: int(key) if whole else index for index, key in enumerate(known)}
     people = np.array([number.get(key, -1) for key in keys], np.int64)
+    faces = replace(found.faces, people=people)
     if found.person_table is None:
-        return Known(people)
+        return faces
     rows, columns = _people_of(found.person_table), _columns(found.person_table)[1:]
-    return Known(people, *_described([rows.get(key, {}) for key in keys], columns))
+    attributes, groups = _described([rows.get(key, {}) for key in keys], columns)
+    return replace(faces, attributes=attributes, groups=groups)
 
 
 def _is_celeba(found: SetFiles) -> bool:
@@ -440,7 +422,7 @@ def _is_celeba(found: SetFiles) -> bool:
 def _is_london(found: SetFiles) -> bool:
     if found.person_table is None or not found.all_match(_LONDON):
         return False
-    hits = (re.search(_LONDON, name) for name in found.names)
+    hits = (re.search(_LONDON, name) for name in found.faces.names)
     return {_person_key(hit[1]) for hit in hits if hit} <= set(_people_of(found.person_table))
 
 
@@ -451,6 +433,6 @@ _ALL = (
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
     Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
-    Layout("folders", "a folder per person", lambda f: all("/" in name for name in f.names), _folders),
+    Layout("folders", "a folder per person", lambda f: all("/" in name for name in f.faces.names), _folders),
 )
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried

@@ -20,8 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from ficgan.errors import Progress
-from ficgan.lab.report import write_tables
-from ficgan.lab.report.tables import filled
+from ficgan.lab.report import filled, write_tables
 from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
 from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant, covered_share
@@ -71,9 +70,7 @@ def run_obfuscation(
 ) -> StudyRun:
     """Run or resume a study; all figures are also in `out/study.json`.
 
-    Args:
-        jobs: networks that are trained at the same time, in processes or, with `cluster`, by workers of that Ray
-            cluster, which need the same paths.
+    So many jobs train networks at the same time: processes, or workers of a Ray cluster, which need the same paths.
     """
     start, run = time.monotonic(), Run(out, jobs=jobs, cluster=cluster, progress=progress)
     for network in config.networks:
@@ -211,10 +208,9 @@ def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
     area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
     for row, scene in enumerate(scenes.items):
         if len(scene.boxes):
-            height, width = scene.load().shape[:2]
-            area[row] = covered_share(scene.boxes, (0, 0, width, height))
-        if scene.objects is not None and len(scene.objects):
-            objects[row] = float(np.mean([covered_share(scene.boxes, box) for box in scene.objects]))
+            area[row] = covered_share(scene.boxes, (0, 0, *scene.load().shape[1::-1]))
+        if len(scene.objects):
+            objects[row] = np.mean([covered_share(scene.boxes, box) for box in scene.objects])
     return {"area": area} | ({"object": objects} if np.isfinite(objects).any() else {})
 
 
@@ -240,7 +236,7 @@ def correlation(shares: NDArray[np.float64], drop: NDArray[np.float64]) -> Row |
 
     known = np.isfinite(shares) & np.isfinite(drop)
     x, y = shares[known], drop[known]
-    if len(x) < 2 or any(np.ptp(v) <= 1e-12 * max(1.0, float(np.abs(v).max())) for v in (x, y)):
+    if len(x) < 2 or any(np.ptp(v) <= 1e-12 * max(1.0, np.abs(v).max()) for v in (x, y)):
         return None
     found = pearsonr(x, y)
     return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(x)}
@@ -251,9 +247,9 @@ def area_groups(shares: NDArray[np.float64], drop: dict[str, NDArray[np.float64]
     rows = []
     for low, high in pairwise((*EDGES, 1.0)):
         mine = (shares >= low) & ((shares < high) | (high == 1.0))
-        means = {metric: values[mine & np.isfinite(values)] for metric, values in drop.items()}
-        row = {metric: float(some.mean()) if len(some) else None for metric, some in means.items()}
-        rows.append({"from": low, "to": high, "categories": int(mine.sum()), **row})
+        known = {metric: values[mine & np.isfinite(values)] for metric, values in drop.items()}
+        means = {metric: float(some.mean()) if len(some) else None for metric, some in known.items()}
+        rows.append({"from": low, "to": high, "categories": int(mine.sum()), **means})
     return rows
 
 
@@ -277,14 +273,13 @@ def _results(study: Study, start: float) -> Results:
         "point": 100 / len(judged),
         "classes": classes,
         "faced": ", ".join(whole.classes[label] for label in sorted(faced)),
-        "epochs": config.epochs,
-        "precision": config.precision,
     }
-    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(judged)}
-    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
+    facts = {"classes": list(whole.classes), "images": len(whole), "fingerprint": whole.fingerprint}
+    facts |= {"train": len(study.train), "evaluation": len(judged)}
     settings = config.model_dump() | {"transfer": list(config.tasks)}
     provenance = origin(settings, time.monotonic() - start) | {"set": facts}
-    return Results("Face obfuscation: what it costs a classifier", notes("study", holds, **values), provenance)
+    caveats = notes("study", holds, config=config, **values)
+    return Results("Face obfuscation: what it costs a classifier", caveats, provenance)
 
 
 # -- tables, figures and the page --------------------------------------------------------------------------------------
@@ -299,11 +294,10 @@ _DEPLOYED = {variant: (variant, "original") for variant in ("original", "blurred
 _PARTS = slice(3), slice(0, 4, 3)  # Of a printed row: Table 3, Table 9
 
 
-def per_cent(figure: Row | None, sign: str = "") -> str:
-    """{"mean", "sem"} as shares → "69.8 ± 0.2"; a dash where nothing was measured."""
-    if figure is None:
-        return "–"
-    return f"{100 * figure['mean']:{sign}.1f}" + ("" if figure["sem"] is None else f" ± {100 * figure['sem']:.1f}")
+def per_cent(*figures: Row, sign: str = "") -> str:
+    """{"mean", "sem"} as shares → "69.8 ± 0.2"; of several figures the mean, without an error."""
+    mean, error = np.mean([figure["mean"] for figure in figures]), figures[0]["sem"] if len(figures) == 1 else None
+    return f"{100 * mean:{sign}.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
 
 
 def study_tables(study: Row) -> list[Row]:
@@ -343,13 +337,10 @@ def _faces(found: Row) -> list[Row]:
 
     classes = sorted(found["classes"].items(), key=lambda item: (-item[1]["with_faces"], item[0]))
     groups = [
-        {
-            **row("supercategory", title, one),
-            "paper": " / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))),
-        }
+        row("supercategory", title, one) | {"paper": " / ".join(map(str, PUBLISHED["supercategories"].get(title, "–")))}
         for title, one in found["supercategories"].items()
     ]
-    images = {int(number): count for number, count in found["images"].items()}
+    images = found["images"]
     few, faced = (sum(count for number, count in images.items() if 0 < number < most) for most in (5, 1e9))
     half, quarter = (sum(one["with_faces"] > share for _, one in classes) for share in (0.5, 0.25))
     note = (
@@ -364,30 +355,22 @@ def _faces(found: Row) -> list[Row]:
     ]
 
 
-Sides = Mapping[str, tuple[str, str]]
-
-
-def _networks(study: Row, metric: str, sides: Sides, printed: Mapping[str, Sequence[float]]) -> Iterable[Row]:
+def _networks(
+    study: Row, metric: str, sides: Mapping[str, Side], printed: Mapping[str, Sequence[float]]
+) -> Iterable[Row]:
     """A row for each network that has more than the first side: the metric there, and what was lost."""
-    found: dict[str, dict[tuple[str, str], Row]] = {}
+    found: dict[str, dict[Side, Row]] = {}
     for row in study["grid"]:
         found.setdefault(row["network"], {})[row["train"], row["evaluate"]] = row
-    for network in [*found, "average"]:
+    for network, mine in [*((name, [one]) for name, one in found.items()), ("average", [*found.values()])]:
         cells: Row = {"network": network}
         for title, side in sides.items():
-            some = [one[side] for one in (found.values() if network == "average" else [found[network]]) if side in one]
-            if some:
-                cells[title] = _mean([one[metric] for one in some])
-            if some and metric in some[0]["drop"]:
-                cells[f"Δ {title}"] = _mean([one["drop"][metric] for one in some], "+")
+            if some := [one[side] for one in mine if side in one]:
+                cells[title] = per_cent(*(one[metric] for one in some))
+                if metric in some[0]["drop"]:
+                    cells[f"Δ {title}"] = per_cent(*(one["drop"][metric] for one in some), sign="+")
         if len(cells) > 2:
             yield cells | {"paper": _printed(printed.get(network))}
-
-
-def _mean(figures: Sequence[Row], sign: str = "") -> str:
-    """A figure, or the mean of several."""
-    mean = sum(figure["mean"] for figure in figures) / len(figures)
-    return per_cent(figures[0] if len(figures) == 1 else {"mean": mean, "sem": None}, sign)
 
 
 def _areas(study: Row) -> Iterable[Row]:
@@ -457,7 +440,7 @@ def _draw_faces(run: StudyRun, canvas: Any) -> None:
     shares = sorted((100 * one["with_faces"] for one in run.study["faces"]["classes"].values()), reverse=True)
     left.bar(range(1, len(shares) + 1), shares, width=1.0)
     left.set(xlabel="categories, in this order", ylabel="images with faces (%)", ylim=(0, 100))
-    images = {int(number): count for number, count in run.study["faces"]["images"].items() if int(number)}
+    images = {number: count for number, count in run.study["faces"]["images"].items() if number}
     right.bar(list(images), list(images.values()), width=1.0, log=max(images.values()) > 100)
     right.set(xlabel="faces in an image", ylabel="images, of those with faces")
 

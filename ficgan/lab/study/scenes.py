@@ -141,18 +141,19 @@ class StudyConfig(StudyTask):
 
 Image = NDArray[np.uint8]  # [H,W,3] RGB
 Boxes = NDArray[np.float32]  # [M,4]: x0, y0, x1, y1 in pixels
+_NO_BOXES: Boxes = np.zeros((0, 4), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """An image: its class, the faces in it, and, where known, the boxes of the object it is named for."""
+    """An image: its class, the faces in it, and the boxes of the object it is named for; none: unknown."""
 
     name: str
     blob: Blob
     label: int
     split: str
     boxes: Boxes
-    objects: Boxes | None = None
+    objects: Boxes = field(default_factory=lambda: _NO_BOXES)
     # Of PASCAL VOC: what the boxes are of, numbers of the set's classes [M], and which are too difficult to count [M].
     kinds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     difficult: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
@@ -236,19 +237,16 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
     """
     records = ImageRecords([]) if annotations is None else read_records(annotations)
     xml = {file.stem: file for file in objects.rglob("*.xml")} if objects is not None else {}
-    found = []
-    for blob in listed(path):
-        record = records.find(blob.name) or ImageRecord(blob.name, np.zeros((0, 4)))
-        folders = PurePosixPath(blob.name).parts[:-1]
-        label = record.more.get("label") or (folders[-1] if folders else None)
-        if label is None:
-            raise InputError(f"{blob.where} has no class; put it in a folder named by its class or name it a label")
-        split = str(record.more.get("split") or (folders[-2] if len(folders) > 1 else ""))
-        voc = xml.get(PurePosixPath(blob.name).stem)
-        inside = None if voc is None else voc_objects(voc)[2]
-        found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
-    index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
-    items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
+    known = {one: replace(records.find(one.name) or ImageRecord(one.name), name=one.name) for one in listed(path)}
+    if nameless := [blob.where for blob, record in known.items() if not record.category]:
+        raise InputError(f"{nameless[0]} has no class; put it in a folder named by its class or name it a label")
+    index = {label: number for number, label in enumerate(sorted({record.category for record in known.values()}))}
+    items = []
+    for blob, record in known.items():
+        place = PurePosixPath(blob.name)
+        split = str(record.more.get("split") or place.parent.parent.name)
+        inside = voc_objects(xml[place.stem])[2] if place.stem in xml else _NO_BOXES
+        items.append(Scene(blob.name, blob, index[record.category], split, record.boxes.astype(np.float32), inside))
     return Scenes(tuple(items), tuple(index))
 
 
@@ -323,7 +321,7 @@ def obfuscated(
         if variant == "original" or not len(boxes):
             return image
         if variant == "blurred":
-            return obfuscate_blur(image, boxes, blur)
+            return obfuscate_blur(image, boxes, blur)[0]
         return obfuscate_overlay(image, boxes, "mean" if variant == "overlaid" else variant)
 
     return Pictures(make, len(scenes), room)

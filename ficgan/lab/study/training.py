@@ -20,7 +20,7 @@ from ficgan.config import hint
 from ficgan.device import cpus, resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop, TrainingPlan
+from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop
 from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
@@ -55,7 +55,6 @@ def make_network(
     """A classifier of torchvision, or the narrow one, drawn by the seed; weights as of `load_weights`."""
     from torchvision import models
 
-    check_network(name)
     # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published weights
     # expect inputs in [−1, 1].
     inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
@@ -115,13 +114,12 @@ def _narrow(classes: int) -> nn.Module:
 
 CELL = "study-cell"
 STATE, WEIGHTS = "state.safetensors", "network.safetensors"
-Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
 def fit(
     network: nn.Module,
     batches: Batches,
-    loss: Loss,
+    loss: Callable[[nn.Module, Any, Any], Tensor],
     task: StudyTask,
     lr: float,
     *,
@@ -133,8 +131,9 @@ def fit(
     """Train in place by SGD, or resume the state; the rate falls to a tenth every `drop_every` epochs of the task."""
     sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
-    learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
-    loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
+    learner = LossLearner(network.train(), loss, lr, sgd, rate)
+    learner.precision = str(dtype).removeprefix("torch.")
+    loop = TrainingLoop(learner, batches, type(network).__name__, "", task.epochs, state, seed=seed)
 
     def report(done: int, total: int | None, text: str) -> None:
         say(text)
@@ -166,7 +165,7 @@ class ViewBatches(Batches):
 
 
 def outputs(
-    network: nn.Module, pictures: Pictures, config: StudyConfig, *, batch: int, device: str
+    network: nn.Module, pictures: Pictures, config: StudyConfig, batch: int, device: str
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
     chunks = np.split(np.arange(len(pictures)), range(batch, len(pictures), batch))
@@ -186,11 +185,7 @@ def to_input(images: Tensor) -> Tensor:
 
 
 def _views(
-    pictures: Pictures,
-    view: Callable[[Image, int], Image],
-    chunks: list[NDArray[np.int64]],
-    config: StudyConfig,
-    device: str,
+    pictures: Pictures, view: Callable[[Image, int], Image], chunks: Sequence[Any], config: StudyConfig, device: str
 ) -> Iterator[Tensor]:
     workers = config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
     loader: Any = torch.utils.data.DataLoader(
@@ -300,14 +295,11 @@ class Study:
 
         def judge(wanted: Variant) -> Any:
             model = make_network(network, classes, weights=path)
-            where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
-            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
+            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, self.config.batch, self.device)
             return evaluation(logits, self.judged.labels)
 
-        evaluations = {}
-        for wanted in self.config.evaluate_on:
-            kept = [*key, self.judged.fingerprint, wanted, _FORM]
-            evaluations[str(wanted)] = self.store.kept(kept, partial(judge, wanted))
+        kept = {one: [*key, self.judged.fingerprint, one, _FORM] for one in self.config.evaluate_on}
+        evaluations = {str(one): self.store.kept(place, partial(judge, one)) for one, place in kept.items()}
         return Cell(network, variant, seed, path, evaluations)
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:

@@ -89,11 +89,10 @@ class Transfer:
     def _classify(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
         several = self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
-        where: dict[str, Any] = {"batch": self.task.batch, "device": self.device}
-        batches = ViewBatches(*self.train, self.study, seed=seed, **where)
+        batches = ViewBatches(*self.train, self.study, batch=self.task.batch, seed=seed, device=self.device)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
         train(model.to(self.device), batches, loss)
-        logits = outputs(model, self.judged.pictures, self.study, **where)
+        logits = outputs(model, self.judged.pictures, self.study, self.task.batch, self.device)
         if not several:
             return {"top1": float(hits(logits, self.judged.targets, 1).mean())}
         if not (self.judged.targets > 0).any():
@@ -171,7 +170,7 @@ def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
     for split, blob, names, difficult, boxes in found:
         numbers = np.array([kinds.index(name) for name in names], np.int64)
         half_open = boxes - np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1 and includes the last
-        scenes.append(Scene(blob.name, blob, 0, split, half_open, None, numbers, difficult))
+        scenes.append(Scene(blob.name, blob, 0, split, half_open, kinds=numbers, difficult=difficult))
     return Scenes(tuple(scenes), kinds)
 
 
@@ -247,10 +246,7 @@ def detection_precision(
 ) -> float:
     """Average precision at eleven recalls, as of PASCAL VOC 2007, of boxes with an IoU of ½ or more; NaN without truth.
 
-    Args:
-        found: boxes [K,4] with scores [K] of each image.
-        truths: boxes [M,4] of each image.
-        difficult: [M] which truths do not count, whether they are found or not.
+    Of each image: what was found, the truth, boxes [M,4], and which of it [M] does not count, whether found or not.
     """
     scores, right = [], []
     for (boxes, confidence), truth, left_out in zip(found, truths, difficult, strict=True):

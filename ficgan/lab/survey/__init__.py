@@ -24,9 +24,9 @@ from ficgan.faces import FaceDetector
 from ficgan.images.read import read_image
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, known, prepared_set
+from ficgan.lab.bench import Bench, NotApplicable, Subject, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
-from ficgan.lab.metrics import Bootstrap, recentred
+from ficgan.lab.metrics import Bootstrap, Floats, recentred
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure, data_url, fill_page, new_folder, page_template, png, read_checked, write_json
 from ficgan.lab.run import Store, write_file
@@ -111,6 +111,7 @@ def read_key(path: Path) -> SurveyKey:
 
 # Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
 CHECKS = 2
+Rows = NDArray[np.int64]
 Pools = dict[str, list[tuple[int, int]]]  # By gender, rows of a clear and of a changed photo of each person
 
 
@@ -144,13 +145,7 @@ def draw(pools: Pools, *, conditions: int, pairs: int) -> list[SurveyQuestion]:
     return drawn
 
 
-def pools_of(
-    people: NDArray[np.int64],
-    references: NDArray[np.int64],
-    shown: NDArray[np.int64],
-    genders: Sequence[str] | None,
-    seed: int,
-) -> Pools:
+def pools_of(people: Rows, references: Rows, shown: Rows, genders: Sequence[str] | None, seed: int) -> Pools:
     """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown.
 
     `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
@@ -308,7 +303,7 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
         return subject.anonymised(rows)
     try:
         (faces,) = attacked(subject, SCENARIOS["reversed-specialised"], rows).values()
-    except (NotApplicable, Refused) as error:
+    except (NotApplicable, UsageError) as error:
         raise UsageError(f"{condition.label}: {error}") from error
     return faces
 
@@ -434,24 +429,26 @@ def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> dict[str, 
 def score_survey(key: SurveyKey, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap) -> dict[str, Any]:
     """All figures of a survey, JSON-ready: participants, conditions, judges, notes."""
     score = _ratings if key.kind == LIKERT else _verifications
+    numbers: dict[str | None, int] = {word: number for number, word in enumerate(KINDS[key.kind].words)}
+    conditions = []
+    for condition in key.conditions:
+        items = [item for item in key.items if item.condition == condition["label"]]
+        said = [[numbers.get(answers.get(item.id), -1) for item in items] for answers in done.accepted.values()]
+        found = score(items, np.array(said, np.int64).reshape(-1, len(items)), judged, bootstrap)
+        conditions.append(condition | found)
     return {
         "kind": key.kind,
         "participants": {"accepted": len(done.accepted), "refused": len(done.refused)},
-        "conditions": [
-            {**condition, **score(key, condition["label"], done, judged, bootstrap)} for condition in key.conditions
-        ],
+        "conditions": conditions,
         "judges": list(judged),
         "resamples": bootstrap.resamples,
         "notes": [*KINDS[key.kind].notes, *key.notes],
     }
 
 
-def _verifications(
-    key: SurveyKey, label: str, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap
-) -> dict[str, Any]:
-    words, items = KINDS[key.kind].words, [item for item in key.items if item.condition == label]
-    given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
-    answers = np.array(given, np.int64).reshape(-1, len(items))
+def _verifications(items: list[SurveyItem], answers: Rows, judged: Judgements, bootstrap: Bootstrap) -> dict[str, Any]:
+    """Of answers [P,M], numbers of words."""
+    words = KINDS[PAIRS].words
     same = np.array([item.right == "yes" for item in items], bool)
     right = answers == np.where(same, words.index("yes"), words.index("no"))
     found = figures(right, same, bootstrap)
@@ -463,16 +460,11 @@ def _verifications(
     return {"votes": answers.size, "pairs": len(items), **plain(found), "judges": judges}
 
 
-def _ratings(
-    key: SurveyKey, label: str, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap
-) -> dict[str, Any]:
-    """Agreement with each statement, from 0 (the first answer) to 1 (the last)."""
-    scale, found = KINDS[key.kind].words, {}
-    for name in statements(key.kind):
-        items = [item for item in key.items if (item.condition, item.question) == (label, name)]
-        rows = [[answers.get(item.id) for item in items] for answers in done.accepted.values()]
-        values = [[np.nan if word is None else scale.index(word) / (len(scale) - 1) for word in row] for row in rows]
-        found[name] = agreement(name, np.array(values, np.float64).reshape(-1, len(items)), bootstrap)
+def _ratings(items: list[SurveyItem], answers: Rows, judged: Judgements, bootstrap: Bootstrap) -> dict[str, Any]:
+    """Agreement with each statement, from 0 (the first answer) to 1 (the last), of answers [P,M]; −1: not asked."""
+    values = np.where(answers < 0, np.nan, answers / (len(KINDS[LIKERT].words) - 1))
+    about = np.array([item.question for item in items])
+    found = {name: agreement(name, values[:, about == name], bootstrap) for name in statements(LIKERT)}
     return {"votes": next(iter(found.values())).n, **plain(found)}
 
 
@@ -510,23 +502,17 @@ def agreement(name: str, values: NDArray[np.float64], bootstrap: Bootstrap) -> F
     """Mean of ratings [P,M] of photos under a condition, NaN where a participant did not see it (Fantômas, §8)."""
     seen = np.isfinite(values)
     by_photo = Bootstrap(bootstrap.resamples, bootstrap.seed + 1).weights(values.shape[1])  # drawn apart from people
-    return _two_way(name, np.where(seen, values, 0), seen, int(seen.sum()), by_photo, bootstrap, "votes")
+    return _two_way(name, np.nan_to_num(values), seen.astype(float), int(seen.sum()), by_photo, bootstrap, "votes")
 
 
 def _two_way(
-    name: str,
-    above: NDArray[Any],
-    below: NDArray[Any],
-    count: int,
-    by_column: NDArray[np.floating],
-    bootstrap: Bootstrap,
-    unit: str,
+    name: str, above: Floats, below: Floats, count: int, by_column: Floats, bootstrap: Bootstrap, unit: str
 ) -> Figure:
     """Σ above / Σ below of [P,M], with an interval by resampling the people and, as drawn, the columns [R,M]."""
     if not count:
         return Figure(name, None, unit=unit, note="There are no answers to count.")
     by_person = bootstrap.weights(len(above)).astype(np.float64)
-    tops, bottoms = (((by_person @ part.astype(np.float64)) * by_column).sum(1) for part in (above, below))
+    tops, bottoms = (((by_person @ part) * by_column).sum(1) for part in (above, below))
     drawn = np.divide(tops, bottoms, out=np.full(len(bottoms), np.nan), where=bottoms > 0)
     value = float(above.sum() / below.sum())
     trials = min(below.any(1).sum(), below.any(0).sum())
