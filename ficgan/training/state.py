@@ -282,7 +282,7 @@ class Reporter:
         self._board.flush()
         self._file.write(json.dumps({**record, "time": time.time(), **numbers}) + "\n")
         self._file.flush()
-        left = timedelta(seconds=round((self.total - images) / 1000 * seconds_per_kimg))
+        left = timedelta(seconds=round(max(self.total - images, 0) / 1000 * seconds_per_kimg))
         shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
         speed = f"sec/kimg {seconds_per_kimg:<8.2f} mem {memory:.0f} MiB"
         self.say(f"kimg {images / 1000:<9.2f} {speed}  left {left}  {shown}")
