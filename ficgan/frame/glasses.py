@@ -222,15 +222,15 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
     widths = _RIMS if wides.min() > _THIN else _RIMS[:2]
     rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (widths[0], rng.choice(widths))))
-    middles = _eyes(warp.front)
-    apart = float(middles[1, 0] - middles[0, 0])
+    eyes = _eyes(warp.front)
+    apart = float(eyes[1, 0] - eyes[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
     step = warp.step_of(len(texture)).astype(np.float32)
-    low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
+    low, top = eyes[:, 1].max() + 1.5 * high, min(float(eyes[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
-    ends = middles + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - middles[:, 1]])
-    rigid = _rigid(warp, middles, grid)
-    middles, ends = (_sampled(rigid, (at - LO) / warp.step) for at in (middles, ends))
+    ends = eyes + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - eyes[:, 1]])
+    rigid = _rigid(warp, eyes, grid)
+    middles, temples = (_sampled(rigid, (at - LO) / warp.step) for at in (eyes, ends))
     xs, ys = np.moveaxis(stretched(rigid, len(texture) // warp.size)[rows], 2, 0)
 
     def line(distance: Floats, width: Floats | float) -> Floats:
@@ -249,7 +249,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
 
     drawn, shadow, tinted, sky, up, pads, glint = (np.zeros_like(xs) for _ in range(7))
     glints = np.deg2rad(rng.uniform(*_GLINTS)).astype(np.float32)
-    for side, (x, y), end, wide in zip((-1, 1), middles, ends, wides, strict=True):
+    for side, (x, y), end, wide in zip((-1, 1), middles, temples, wides, strict=True):
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far, distance = outline(x, y)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
