@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import Image, ModelInfo, resize, to_pixels, to_tensor
+from ficgan.arrays import Image, ModelInfo, blocks, resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
@@ -349,8 +349,7 @@ class CropModel(FaceModel):
 
     def encode(self, crops: Image) -> tuple[Floats, Floats]:
         """z_id [B,D] and z_non [B,C,4,4] of aligned crops [B,R,R,3]."""
-        chunks = [crops[begin : begin + CHUNK] for begin in range(0, len(crops), CHUNK)]
-        parts = [self.networks.encode(to_tensor(chunk, self.device)) for chunk in chunks]
+        parts = [self.networks.encode(to_tensor(crops[rows], self.device)) for rows in blocks(len(crops), CHUNK)]
         z_id, z_non = (np.concatenate([part[i].float().cpu().numpy() for part in parts]) for i in range(2))
         return z_id, z_non
 
@@ -375,8 +374,7 @@ class CropModel(FaceModel):
 
         z_non = np.stack([reading.place[1] for reading in readings])
         out: list[Any] = []
-        for begin in range(0, len(styles), CHUNK):
-            rows = slice(begin, begin + CHUNK)
+        for rows in blocks(len(styles), CHUNK):
             row, code = (torch.from_numpy(part[rows]).to(self.device) for part in (styles, z_non))
             out.extend(to_pixels(self.networks.synthesise(row, code)))
         return out

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.arrays import blocks
 from ficgan.device import embedded_file, onnx_session
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, Matrix, crop, invert, similarity, transform_points
@@ -139,8 +140,8 @@ def five_points(points: ArrayLike) -> NDArray[Any]:
 def _read(mesh: MediaPipeMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Points in crop pixels and presence, the crops cut and read some at a time."""
     points, presence = [np.zeros((0, MESH_POINTS + 10, 3), np.float32)], [np.zeros(0, np.float32)]
-    for start in range(0, len(matrices), _BATCH):
-        crops = np.stack([crop(photo, matrix, MESH_SIDE) for matrix in matrices[start : start + _BATCH]])
+    for rows in blocks(len(matrices), _BATCH):
+        crops = np.stack([crop(photo, matrix, MESH_SIDE) for matrix in matrices[rows]])
         some = mesh.read(crops)
         points.append(some[0])
         presence.append(some[1])

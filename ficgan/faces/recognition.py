@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.arrays import blocks
 from ficgan.device import embedded_file, insightface_file, missing_pack, onnx_session
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.crops import ARCFACE_POINTS, Points, crop, similarity
@@ -199,7 +200,7 @@ class DlibRecognizer(_Embedder):
         self._session = onnx_session(embedded_file(_GATE_FILE), device)
 
     def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
-        parts = (np.ascontiguousarray(crops[start : start + _BATCH]) for start in range(0, len(crops), _BATCH))
+        parts = (np.ascontiguousarray(crops[rows]) for rows in blocks(len(crops), _BATCH))
         return np.concatenate([self._session.run(None, {"images": part})[0] for part in parts])
 
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import ridge
+from ficgan.arrays import blocks, ridge
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.frame import HI, LO, Doubles, FaceShape, Floats, Readings, expression_numbers, rigid_fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, layer_bands, look_features
@@ -19,6 +19,7 @@ from ficgan.frame.parts import frame_mask
 # Penalties of what draws and lenders add to an embedding, of the mean variance; on held-out portraits .03 to .3 differ
 # little for draws, and .3 was the best of four for lenders.
 _DRAWN, _LENT = 0.1, 0.3
+_ROWS = 512  # faces at a time
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def fit_appearance(
     light = np.empty((count, LIGHT), np.float32)
     weight = np.sqrt(np.repeat(frame_mask(shape.front, config.size).ravel()[half.pixels], 3))
     weighted = np.empty((count, len(weight)), np.float32)
-    for rows in _chunks(count):
+    for rows in blocks(count, _ROWS):
         seen = half.seen(textures[rows])
         light[rows] = half.read_light(seen)
         np.multiply(half.normalised(seen, light[rows]), weight, out=weighted[rows])
@@ -137,7 +138,7 @@ def fit_appearance(
     )
     some = np.arange(0, len(codes), max(1, len(codes) // 2000))
     square: Any = 0.0
-    for part in _chunks(len(some)):
+    for part in blocks(len(some), _ROWS):
         code, moment = model.encode(textures[some[part]], read.take(some[part]))
         square = square + np.square(model.residuals(textures[some[part]], code, moment)[0]).sum(0)
     return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32))
@@ -163,7 +164,7 @@ def _explained(
     for number in range(1, rounds + 1):
         progress(number - 1, rounds, "fitting")
         predict = ridge(features * use[:, None], weighted, penalty).astype(np.float32)
-        for rows in _chunks(len(weighted)):  # in place, since each of these arrays has gigabytes
+        for rows in blocks(len(weighted), _ROWS):  # in place, since each of these arrays has gigabytes
             np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
         axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
         coefficients = rest @ axes
@@ -242,10 +243,6 @@ def _kept(error: NDArray[Any], strata: NDArray[np.int64], share: float) -> NDArr
         rows = np.flatnonzero(strata == one)
         keep[rows] = error[rows] <= np.quantile(error[rows], share)
     return keep
-
-
-def _chunks(count: int, size: int = 512) -> list[slice]:
-    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 
 def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, penalty: float = 0.01) -> Floats:

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
-from ficgan.arrays import ridge
+from ficgan.arrays import blocks, ridge
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment
 from ficgan.lab.attacks.base import to_tensor, upright
@@ -72,8 +72,8 @@ def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArr
     out = [np.zeros((0, network.head.out_features), np.float32)]
     network.eval()
     with torch.inference_mode():
-        for begin in range(0, len(images), _BATCH):
-            batch = to_tensor(images[begin : begin + _BATCH], network.head.weight.device) * 2 - 1
+        for rows in blocks(len(images), _BATCH):
+            batch = to_tensor(images[rows], network.head.weight.device) * 2 - 1
             out.append(network(batch).sigmoid().cpu().numpy())
     return np.concatenate(out)
 

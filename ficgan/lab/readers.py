@@ -16,6 +16,7 @@ from scipy.linalg import eigh
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces
+from ficgan.arrays import blocks
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.files import file_digest
@@ -46,7 +47,7 @@ class Reader:
 
     def embed(self, faces: Faces) -> Embeddings:
         """Embeddings [N,D] float32 at the landmarks given, whether or not a detector would find a face there."""
-        rows = [slice(begin, begin + BATCH) for begin in range(0, len(faces), BATCH)]
+        rows = blocks(len(faces), BATCH)
         parts = [self.embed_each(faces.images[some], faces.landmarks[some]) for some in rows]
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 

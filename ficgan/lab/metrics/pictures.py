@@ -14,7 +14,7 @@ import torchvision.models
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load_file
 
-from ficgan.arrays import resize, to_tensor
+from ficgan.arrays import blocks, resize, to_tensor
 from ficgan.device import onnx_session
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, FaceDetector
@@ -131,7 +131,7 @@ class Lpips:
         """Distances [N] of pairs [N,S,S,3] uint8 RGB."""
         out = []
         with torch.inference_mode():
-            for rows in _batches(a):
+            for rows in blocks(len(a), _BATCH):
                 pair = (to_tensor(np.ascontiguousarray(some[rows]), "cpu") for some in (a, b))
                 out.append(self._net(*pair).flatten().double().numpy())
         return np.concatenate(out)
@@ -149,11 +149,7 @@ class Inception:
         """float32 [N,2048] of images [N,S,S,3] uint8 RGB."""
         planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         with torch.inference_mode():
-            return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in _batches(images)])
-
-
-def _batches(images: Images) -> list[slice]:
-    return [slice(begin, begin + _BATCH) for begin in range(0, len(images), _BATCH)]
+            return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in blocks(len(images), _BATCH)])
 
 
 def lpips_backbone() -> str | None:
