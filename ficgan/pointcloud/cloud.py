@@ -190,14 +190,13 @@ def voxels(columns: Floats, side: float, origin: Floats) -> tuple[Floats, Floats
     Returns the cubes, too: how many sides [V,3] they lie from the origin, which is below all points.
     """
     cells = np.floor((columns[:, :3] - origin) / side)
-    extent = cells.max(axis=0) + 1
-    if extent.prod() >= 2.0**62:
-        raise InputError(f"the cloud is too wide for voxels of {side} m; give its coordinates in metres")
-    shape = tuple(extent.astype(int).tolist())
-    numbers = np.ravel_multi_index(tuple(cells.astype(int).T), shape)
-    numbers, group, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    # Occupied planes are numbered: a stray point far away would need too many of all.
+    planes, ranks = zip(*(np.unique(axis, return_inverse=True) for axis in cells.T), strict=True)
+    shape = tuple(len(plane) for plane in planes)
+    numbers, group, count = np.unique(np.ravel_multi_index(ranks, shape), return_inverse=True, return_counts=True)
     means = np.column_stack([np.bincount(group, values) for values in columns.T]) / count[:, None]
-    return np.column_stack(np.unravel_index(numbers, shape)).astype(float), means
+    cubes = [plane[at] for plane, at in zip(planes, np.unravel_index(numbers, shape), strict=True)]
+    return np.column_stack(cubes), means
 
 
 def blurred(depth: Floats, blur: float, least: float = 0.01) -> Floats:

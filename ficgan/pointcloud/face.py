@@ -77,6 +77,7 @@ def read_landmarks(path: Path | str) -> FaceLandmarks:
     """Landmarks of a file: one point a line, coordinates separated by spaces or commas."""
     try:
         points = np.loadtxt(Path(path).read_text(encoding="utf-8").replace(",", " ").splitlines(), ndmin=2)
+        points = points.reshape(-1, 3)
     except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
         raise InputError(f"{path}: the landmarks cannot be read ({error}); give three numbers a line") from None
     return FaceLandmarks.of_points(points, f"{path}: the landmarks")

@@ -91,6 +91,8 @@ class CentroidVoxel(CloudAnonymizer):
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         origin = cloud.points.min(axis=0) - self.size * 0.5
+        if ((cloud.points.max(axis=0) - origin) / self.size + 1).prod() >= 2.0**62:
+            raise InputError(f"the cloud is too wide for voxels of {self.size} m; give its coordinates in metres")
         cubes, means = voxels(cloud.columns, self.size, origin)
         return Cloud.of_columns(np.hstack([origin + (cubes + 0.5) * self.size, means[:, 3:]]))
 

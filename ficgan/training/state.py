@@ -180,7 +180,7 @@ class Augment:
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
         self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
-        if self.sign_steps == self.config.interval:
+        if self.sign_steps >= self.config.interval:  # a resumed run may have a shorter one
             direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
             step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
             self.p = min(max(self.p + step, 0.0), self.config.max_p)

@@ -9,6 +9,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,10 @@ def hides(mask: Floats, face: Face, coverage: float, outline: Floats | None = No
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
     box = centre + LEAST_FACE * (face.box - centre)
     return covered(mask, face.landmarks, box, coverage, outline)
+
+
+# Finds frames that show a face.
+Views = Callable[[], Sequence[tuple[Image, Face]]]
 
 
 def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
@@ -165,7 +170,7 @@ class Renderer:
         # Largest last: the nearer face hides the farther one. Covers yield to new faces, see `bring_back`.
         for one in sorted(changed, key=lambda one: face_area(one.face)):
             face, made = one.face, new.get((one.track, index))
-            views = colour_views(near, index, one.track)
+            views = partial(colour_views, near, index, one.track)
             if one.kind:  # the cover is to hold the whole box, and not only its corners as seen
                 self._cover(out, without_landmarks(face.box), one.mode, one.track, views)
                 continue
@@ -187,20 +192,18 @@ class Renderer:
             self.note(index, one, done, made)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
-            self._cover(out, face, mode, -1 - number, [(source, face)])
+            self._cover(out, face, mode, -1 - number, partial(list, [(source, face)]))
             self.counts["region"] += 1
         return out
 
-    def _cover(
-        self, out: Image, face: Face, mode: str, track: int, views: Sequence[tuple[Image, Face]], person: str = ""
-    ) -> str:
+    def _cover(self, out: Image, face: Face, mode: str, track: int, views: Views, person: str = "") -> str:
         """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
-        `views` are frames with the face, to find its colour in."""
+        `views` finds frames with the face, for its colour."""
         settings, methods = self.settings, self.tools.methods
         scale = max(1.0, settings.mask_scale)
         if mode in HIDING:
             if mode == "plain" and track not in self.colours:
-                self.colours[track] = colour_beside(views or [(out, face)])
+                self.colours[track] = colour_beside(views() or [(out, face)])
             colour = self.colours.get(track)
             cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=scale).onto(out)
             return mode

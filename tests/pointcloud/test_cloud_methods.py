@@ -18,7 +18,7 @@ from scipy.spatial import Delaunay
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, methods, segmented
-from ficgan.pointcloud.cloud import farthest_point_sample
+from ficgan.pointcloud.cloud import farthest_point_sample, voxels
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
     PMP,
@@ -88,6 +88,13 @@ def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     expected = slow_voxels(cloud, size)
     assert np.allclose(out.points, list(expected), rtol=0, atol=1e-12)
     assert out.colors.tolist() == [list(color) for color in expected.values()]
+
+
+def test_points_far_away_have_voxels_of_their_own():
+    points = np.array([[0.0, 0.0, 0.0], [1e6, 1e6, 1e6], [0.001, 0.0, 0.0]])
+    cubes, means = voxels(points, 0.006, points.min(axis=0))
+    assert cubes[0].tolist() == [0, 0, 0] and (cubes[1] == np.floor(1e6 / 0.006)).all()
+    assert np.allclose(means, [[0.0005, 0, 0], [1e6, 1e6, 1e6]])
 
 
 SHIFT = np.eye(4)

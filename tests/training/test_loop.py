@@ -24,11 +24,12 @@ from small import SMALL, small_config
 
 from ficgan import training
 from ficgan.cli.train import train as command
-from ficgan.config import SwapConfig
+from ficgan.config import AugmentConfig, SwapConfig
 from ficgan.data import open_faces
 from ficgan.errors import FicganError
 from ficgan.models import load_checkpoint, load_tensors
 from ficgan.training import Interrupted, crops, train
+from ficgan.training.state import Augment
 from ficgan.training.task import mixed_code, plan_swap
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
@@ -314,3 +315,10 @@ def test_mixed_codes_against_a_loop(seed: int) -> None:
         for layer in range(6):
             expected = w[b] if layer < plan.kept[b] else new
             torch.testing.assert_close(mixed[b, layer], expected)
+
+
+def test_augmentation_goes_on_when_its_interval_became_shorter():
+    augment = Augment(AugmentConfig(adaptive=True, interval=2))
+    augment.sign_sum, augment.sign_steps = torch.tensor(3.0), 3  # of four, in the run that is resumed
+    augment.observe(torch.tensor(1.0), 8, 1.0)
+    assert augment.p > 0 and augment.sign_steps == 0

@@ -241,6 +241,8 @@ def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row
 
 def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
     names = [name for name in _BY_STRENGTH if any(row.get(name) is not None for row in rows)]
+    if not names:
+        return False
     grid = canvas.subplots(-(-len(names) // 2), 2, squeeze=False)
     styles = {"ceiling": "--", "negative": ":"}
     for axes, name in zip(grid.ravel(), names, strict=False):

@@ -100,8 +100,9 @@ def sweep(made: Sequence[CloudAnonymizer], cloud: Cloud, name: str) -> Swept:
     found: dict[CloudAnonymizer, Cloud] = {}
     if smooth := [one for one in made if isinstance(one, SmoothKNN) and one.k <= len(cloud)]:
         rows = cKDTree(cloud.points).query(cloud.points, range(1, max(one.k for one in smooth) + 1))[1]
-        sums = np.stack([np.cumsum(column[rows], axis=1) for column in cloud.columns.T], axis=2)
-        found |= {one: Cloud.of_columns(sums[:, one.k - 1] / one.k) for one in smooth}
+        ends, sizes = [one.k - 1 for one in smooth], np.array([one.k for one in smooth])
+        means = [np.cumsum(column[rows], axis=1)[:, ends] / sizes for column in cloud.columns.T]
+        found |= {one: Cloud.of_columns(mean) for one, mean in zip(smooth, np.stack(means).T, strict=True)}
     for anonymise in set(made) - set(smooth):
         with contextlib.suppress(InputError):
             found[anonymise] = anonymise(cloud, name=name)

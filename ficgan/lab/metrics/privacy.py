@@ -414,7 +414,7 @@ class Scores:
 def similarities(probe: ArrayLike, gallery: ArrayLike, metric: Metric) -> NDArray[np.float32]:
     """[P,G] of embeddings [P,D] and [G,D], a cosine or minus the distance; of equal ones they are equal, to the bit."""
     given = np.asarray(gallery, np.float64)
-    (x, x_of), (y, y_of) = (np.unique(rows, axis=0, return_inverse=True) for rows in (np.asarray(probe), given))
+    (x, x_of), (y, y_of) = _distinct(np.asarray(probe)), _distinct(given)
     with np.errstate(over="ignore", invalid="ignore"):  # all zeros have no cosine; `from_matrix` refuses them
         if metric == "cosine":
             x, y = (rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (x, y))
@@ -425,4 +425,13 @@ def similarities(probe: ArrayLike, gallery: ArrayLike, metric: Metric) -> NDArra
         if metric == "euclidean":
             squares = np.einsum("nd,nd->n", x, x)[:, None] - 2 * scores + np.einsum("nd,nd->n", y, y)
             scores = -np.sqrt(np.maximum(squares, 0))
-    return scores[x_of.ravel()][:, y_of.ravel()]
+    scores = scores if len(x) == len(x_of) else scores[x_of]
+    return scores if len(y) == len(y_of) else scores[:, y_of]
+
+
+def _distinct(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Each row once, and which of them every row is; as they are where none is twice."""
+    rows = np.ascontiguousarray(rows + 0.0)  # −0 becomes 0, so that equal rows have equal bytes
+    raw = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, of = np.unique(raw, return_index=True, return_inverse=True)
+    return (rows, np.arange(len(rows))) if len(first) == len(rows) else (rows[first], of.ravel())
