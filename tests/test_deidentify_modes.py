@@ -16,8 +16,8 @@ from ficgan.faces import get_detector
 from ficgan.options import grouped
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer
+from ficgan.video.source import Frame
 
 Image = np.ndarray
 

@@ -51,8 +51,9 @@ from ficgan.video.decided import Appearance
 from ficgan.video.film import check_frames
 from ficgan.video.found import independent_detector
 from ficgan.video.identities import FilmFace
-from ficgan.video.read import Frame, open_video
+from ficgan.video.read import open_video
 from ficgan.video.rendered import Renderer, face_area
+from ficgan.video.source import Frame
 
 RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)
 KINDS = ("steady", "fast", "occluded", "cuts", "flashes", "last frame", "turned", "interlaced")

@@ -383,7 +383,7 @@ def _decided(file: Path, given: Mapping[str, Any]) -> Any:
 def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> int:
     """How many photos are worked on at once; the processors are divided among them. A span of no time is refused."""
     if plan.films:
-        from ficgan.video.read import check_span
+        from ficgan.video.source import check_span
 
         check_span(given["start"], given["end"])
     threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2

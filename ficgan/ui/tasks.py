@@ -32,7 +32,8 @@ from ficgan.video import EncodeOptions, VideoSettings
 from ficgan.video.film import analyse_film, render_film
 from ficgan.video.preview import Preview
 from ficgan.video.project import Project
-from ficgan.video.read import Frame, open_video
+from ficgan.video.read import open_video
+from ficgan.video.source import Frame
 from ficgan.workers import is_cancelled, report
 
 Image = NDArray[np.uint8]

@@ -20,7 +20,7 @@ from ficgan.faces.mesh import SmoothConfig
 from ficgan.video import CHUNK, HOLD, VideoSettings
 from ficgan.video.decisions import Drawing
 from ficgan.video.project import Project
-from ficgan.video.read import Frame
+from ficgan.video.source import Frame
 from ficgan.video.tracks import SEEN, UNSURE, Track, TrackSet
 
 # Sides in pixels below which a face counts as too small to generate.

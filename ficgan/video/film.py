@@ -32,8 +32,9 @@ from ficgan.video.found import find_faces, independent_detector
 from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
-from ficgan.video.read import Frame, open_video
+from ficgan.video.read import open_video
 from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, render_segments
+from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated_people
 from ficgan.video.write import Assembled, check_output

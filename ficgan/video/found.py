@@ -29,7 +29,7 @@ from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, link_tracklets
 from ficgan.video.project import Project, Source
-from ficgan.video.read import Frame, with_cuts
+from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import Sighting, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 

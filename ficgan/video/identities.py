@@ -22,7 +22,7 @@ from ficgan.policy import Attempt
 from ficgan.video import HOLD, VideoTools
 from ficgan.video.decided import DRAW, Appearance, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.read import Frame
+from ficgan.video.source import Frame
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.

@@ -26,8 +26,8 @@ from ficgan.video.association import Associator
 from ficgan.video.decided import SMALL, Appearance, FrameJob
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
-from ficgan.video.read import Frame, with_cuts
 from ficgan.video.rendered import Renderer, VideoResult
+from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import FILLED, FOREVER, PADDED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, finished_segments
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.faces import Face, Recognizer
 from ficgan.options import Link
-from ficgan.video.read import NEAR, CutFrame, is_cut
+from ficgan.video.source import NEAR, CutFrame, is_cut
 from ficgan.video.tracks import FOREVER, PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,9 @@ from ficgan.video import CHUNK, FilmTask, VideoSettings, VideoTools
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.identities import Identities
 from ficgan.video.project import Project
-from ficgan.video.read import Frame, open_video
+from ficgan.video.read import open_video
 from ficgan.video.rendered import Renderer, chunks, colour_views, without_landmarks
+from ficgan.video.source import Frame
 from ficgan.video.tracks import Track
 from ficgan.video.treatment import treated_people
 

@@ -39,7 +39,8 @@ from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.tracks import SEEN, UNSURE, BoxKey, Track
 
 if TYPE_CHECKING:
-    from ficgan.video.read import VideoInfo, VideoSource
+    from ficgan.video.read import VideoSource
+    from ficgan.video.source import VideoInfo
 
 TRACKS_SCHEMA = "ficgan-video-tracks/2"
 PROJECT_SCHEMA = "ficgan-video-project/1"

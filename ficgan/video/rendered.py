@@ -33,7 +33,7 @@ from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan,
 from ficgan.video.decisions import Drawing
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE
-from ficgan.video.read import Frame
+from ficgan.video.source import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was

@@ -15,7 +15,7 @@ from stand_ins import invoke
 from ficgan.cli.review import purge
 from ficgan.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.project import Project, Source, thumbnail
-from ficgan.video.read import VideoInfo
+from ficgan.video.source import VideoInfo
 
 
 def call(*arguments: Any, code: int = 0) -> tuple[dict[str, Any], str]:

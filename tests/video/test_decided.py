@@ -30,7 +30,7 @@ from ficgan.video import decided as module
 from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
 from ficgan.video.project import Project, Source
-from ficgan.video.read import Frame, VideoInfo
+from ficgan.video.source import Frame, VideoInfo
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track
 from ficgan.video.treatment import TrackSurvey
 

@@ -11,7 +11,7 @@ from worlds import box_at, face_at
 
 from ficgan.faces import Face
 from ficgan.video.found import FACES, PENDING, FieldSearch, Finds, look
-from ficgan.video.read import Frame, with_cuts
+from ficgan.video.source import Frame, with_cuts
 
 Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]

@@ -26,8 +26,8 @@ from ficgan.video import Rules, VideoSettings, VideoTools
 from ficgan.video.association import LOST
 from ficgan.video.film import analyse_film, check_frames, process_film, render_film
 from ficgan.video.project import DECISIONS_SCHEMA, Project
-from ficgan.video.read import Frame
 from ficgan.video.rendered import VideoResult
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)

@@ -21,7 +21,7 @@ from ficgan.errors import FicganError, InputError
 from ficgan.folders import MARKER, kind_of, make_private_folder
 from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.project import Project, Source
-from ficgan.video.read import VideoInfo
+from ficgan.video.source import VideoInfo
 from ficgan.video.tracks import BoxKey, Track, TrackSet
 
 INFO = VideoInfo(640, 360, Fraction(1, 15360), Fraction(30000, 1001), 100, 3.3, notes=("a subtitle was left out",))

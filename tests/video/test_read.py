@@ -17,7 +17,8 @@ from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.read import Frame, VideoInfo, VideoSource, _Clock, open_video
+from ficgan.video.read import VideoSource, _Clock, open_video
+from ficgan.video.source import Frame, VideoInfo
 
 UPRIGHT = ["red", "green", "blue", "white"]
 

@@ -20,8 +20,8 @@ from ficgan.video import VideoSettings, VideoTools
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.identities import FilmFace, Identities
-from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer, face_area
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 

@@ -17,8 +17,10 @@ from clips import make_clip, number_of, picture, variable_times
 
 from ficgan.errors import UsageError
 from ficgan.video import EncodeOptions
-from ficgan.video.read import Frame, VideoInfo, open_video
-from ficgan.video.write import SegmentWriter, VideoWriter, container_of, finished_segments, plan_encoding
+from ficgan.video.encode import VideoWriter, container_of, plan_encoding
+from ficgan.video.read import open_video
+from ficgan.video.source import Frame, VideoInfo
+from ficgan.video.write import SegmentWriter, finished_segments
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
 
