@@ -55,7 +55,8 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
     """
     own = middle_of(texture.reshape(-1, 3)[model.pixels], model, moment)
     around = np.maximum(blurred(luminance(texture), _AROUND_MIDDLE), np.float32(_NEARLY_BLACK))
-    share = np.float32(_LENT) + np.float32(1 - _LENT) * model.on_brows  # two brows, half of each, look like a ghost
+    # Two brows, or two noses, half of each, look like a ghost.
+    share = np.float32(_LENT) + np.float32(1 - _LENT) * np.maximum(model.on_brows, model.nose)
     change = np.zeros_like(own)
     change.ravel()[model.pixels] = (
         model.contrast(moment) * model.calm[:, 0] * (share * (lent - own)).ravel()[model.pixels]
@@ -66,7 +67,7 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
 
 # Lenders of the nearest kinds, and how many of these are asked. What a wholly different ethnic group and gender weigh
 # beside a visible difference of age.
-_NEAREST, ASKED, _ETHNICITY, _GENDER = 12, 8, 1.5, 3.0
+_NEAREST, ASKED, _ETHNICITY, _GENDER = 10, 8, 4.0, 6.0
 
 
 def lender_of(model: AppearanceModel, kind: Floats, seen: Floats | None = None, chance: float = 0.0) -> int:
@@ -100,8 +101,8 @@ def _nearest(model: AppearanceModel, kind: Floats) -> NDArray[np.int64]:
     parts, lenders = len(ETHNICITIES), model.lenders
     alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
     older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
-    # Wrinkles on the young are worse than none on the old.
-    apart = np.abs(older) * np.where(older > 0, 1.3, 1)
+    # A mean of many looks young: a younger lender makes that worse.
+    apart = np.abs(older) * np.where(older > 0, 1.3, 1.6)
     apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
     return np.argsort(apart, kind="stable")[:_NEAREST]
 
@@ -125,7 +126,7 @@ _AROUND, _DARKER = 0.055, 0.22
 # dark; most that is lighter: wrinkles are shadows, and with light rims they look embossed; how much less deep those on
 # lips, below the nose and beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
 # stronger than the photo's detail of the old is: a median knows little of wrinkles.
-_DEEP, _HIGH, _FOLDS, _LASHES, _OLDER = (4.0, 7.0), 2.5, 0.75, 4.0, 0.5
+_DEEP, _HIGH, _FOLDS, _LASHES, _OLDER = (4.0, 7.0), 2.5, 0.5, 4.0, 0.5
 # Years from which on people begin to be old, and are.
 _OLD = (40.0, 65.0)
 # Most detail of a forehead, of that of all skin.

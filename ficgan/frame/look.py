@@ -36,6 +36,8 @@ _BROW_HAIRS = ((174, 130), (50, 6))
 # Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
 # light, that skin has, and that it does not have; difference, in [0,1], at which what lies on a forehead is hair.
 SKIN_LIGHT, _SKIN_HUE, _HAIR_APART = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375), 0.15
+# Slope of the logarithm of light from one pixel to the next at the edge of what is no shine.
+_CLEAR_EDGE = 0.12
 # Cloth. Mesh points of skin between the eyes and on the lids, on the forehead, and of places that cloth covers; corners
 # of what shows features, and lower lids; half of the window at a point, pixels. Differences that skin does not have, in
 # logarithms: of hue, of light that is more, and less; share of them from which on it is cloth. How much lighter a
@@ -168,7 +170,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: S
     high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
     seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
     other = brightest(np.abs(seen - expected)) / _HAIR_APART
-    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow), light)
+    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow), light, mask > 0.3)
     found = (np.clip(2 * other - 1.5, 0, 1) * unlike * high * (mask > 0.02)).astype(np.float32)
     count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
     edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
@@ -179,14 +181,26 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: S
     return cv2.GaussianBlur(found, (0, 0), 1.0)
 
 
-def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float]) -> Floats:
-    """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has."""
+def _unlike_skin(
+    seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float], within: NDArray[np.bool_]
+) -> Floats:
+    """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has.
+
+    What is only lighter, and has no clear edge `within` the face, is skin that shines.
+    """
     grey = grey_of(seen)
     tints = seen / np.maximum(grey, 0.02)[..., None]
     share = grey / np.maximum(grey_of(expected), 0.02)
     share /= max(float(np.median(share[face])), 0.02)
     hue = brightest(np.abs(tints - np.median(tints[face], axis=0)))
-    levels = [np.interp(share, light, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
+    lighter = np.interp(share, light[2:], (0, 1))
+    slope = np.hypot(*np.gradient(np.log(np.maximum(grey, 0.02))))
+    _, label = cv2.connectedComponents((lighter > 0).astype(np.uint8), ltype=cv2.CV_16U)
+    square = np.ones((3, 3), np.uint8)
+    edge, around = within & (cv2.erode(label, square) == 0), cv2.dilate(label, square)
+    total, count = (np.bincount(around[edge], weights, around.max() + 1) for weights in (slope[edge], None))
+    lighter *= (total > _CLEAR_EDGE * count)[label]
+    levels = [np.interp(share, light[:2], (1, 0)), lighter, np.interp(hue, _SKIN_HUE, (0, 1))]
     return np.asarray(np.max(levels, axis=0), np.float32)
 
 

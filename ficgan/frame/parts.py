@@ -14,9 +14,9 @@ from ficgan.arrays import blurred
 from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LEFT_EYE, LIPS_INNER, RIGHT_BROW, RIGHT_EYE
 from ficgan.frame import HI, LO, FaceShape, Floats, Warp
 
-# Units from an eye's corners, the edges of its lids, points of a brow, and of the folds of a smile, within which lies
-# what belongs to it; over which that ends.
-_EYES, _LASHES, _BROWS, _FOLDS, FADE = 12.0, 2.5, 6.0, 9.0, 4.0
+# Units from an eye's corners, the edges of its lids, points of a brow, of nostrils, and of the folds of a smile, within
+# which lies what belongs to it; over which that ends.
+_EYES, _LASHES, _BROWS, _RIMS, _FOLDS, FADE = 12.0, 2.5, 6.0, 2.0, 9.0, 4.0
 # Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks below
 # the nose and along the folds of a smile, and along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
@@ -186,11 +186,13 @@ class FrameParts:
         on_forehead = (np.clip((brow - y) / FADE, 0, 1)[:, None] * (1 - around_eyes)).astype(np.float32)
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
         lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
+        lashes = np.maximum(lashes, self._near([*_NOSTRILS[0], *_NOSTRILS[1]], _RIMS))
         brows, lips = (
             cv2.resize(part, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
             for part in (self.on_brows, self.lips)
         )
-        folds = np.maximum(self._near(_FOLD_LINE, _FOLDS), lips)
+        nose = cv2.resize(self.nose, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
+        folds = np.maximum(self._near(_FOLD_LINE, _FOLDS) * (1 - nose), lips)
         return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds, brows)
 
     @cached_property

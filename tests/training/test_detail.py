@@ -26,7 +26,7 @@ from ficgan.files import file_digest
 from ficgan.frame.appearance import MIDDLE_UNIT
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
-from ficgan.frame.learn import lend
+from ficgan.frame.learn import as_old_as_they_look, lend
 from ficgan.frame.lent import relief_of
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
@@ -172,6 +172,8 @@ def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
     assert np.abs(whole - whole[..., ::-1])[:, np.minimum(model.nose, model.nose[:, ::-1]) == 1].max() <= 2
     assert lent.middles[:, model.on_brows.ravel()[model.pixels] == 1].max() <= 0.4 * MIDDLE_UNIT
     assert set(names) < set(lend(model, open_faces([given], resolution=256), mesh, None)[1])
+    kinds, rough = np.full((3, 9), 35, np.float32), 0.6745 * 0.028 * np.array([[0.5], [1], [2]]) * np.ones(9)
+    np.testing.assert_allclose(as_old_as_they_look(kinds, rough)[:, -1], (35, 35, 41), atol=1e-3)
     for number, name in enumerate(names):
         image = np.asarray(Image.open(given / name))
         read = model.shape.read(find_meshes(mesh, image, Alignment().points(256)[None])[0].points[None])
