@@ -38,8 +38,8 @@ _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, around the nose, on lips
-    and where smiles have folds, and on brows.
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes, brows and rims of nostrils, on the forehead, on
+    lips, below the nose and where smiles have folds, and on brows.
     """
 
     skin: NDArray[np.int64]
@@ -185,8 +185,8 @@ class FrameParts:
         y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
         on_forehead = (np.clip((brow - y) / FADE, 0, 1)[:, None] * (1 - around_eyes)).astype(np.float32)
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
-        lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
-        lashes = np.maximum(lashes, self._near([*_NOSTRILS[0], *_NOSTRILS[1]], _RIMS))
+        dark = ([*LEFT_EYE, *RIGHT_EYE], _LASHES), (_BROW_LINE, _BROWS), ([*_NOSTRILS[0], *_NOSTRILS[1]], _RIMS)
+        lashes = np.maximum.reduce([self._near(marks, reach) for marks, reach in dark])
         brows, lips = (
             cv2.resize(part, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
             for part in (self.on_brows, self.lips)
