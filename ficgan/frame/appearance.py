@@ -109,7 +109,7 @@ class AppearanceModel(FrameParts):
         lights: how many coefficients, those after the shape's, are of shadows and reflections: a new code has none.
         details: int8 [S,Q], `relief_of` faces that lend theirs, at twice the size: pores, lashes, wrinkles.
         detail_tones: int8 [S,h,h], `tone_of` them, see `TONE_UNIT`.
-        lenders: float32 [S,9], readings of them by a `KindReader`.
+        lenders: float32 [S,9], readings of them by a `KindReader`, as of `as_old_as_they_look`.
         middles: int8 [S,P], `middle_of` them, see `MIDDLE_UNIT`; empty: it is not known.
         detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].

@@ -317,9 +317,8 @@ def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None
     assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
     assert kept[brow + 4 :].max() == 0 <= kept.min() and kept.max() <= 1
     dark, rows = 0.45 * skin, np.arange(len(mask))[:, None, None] - top
-    hat, shine = (
-        np.rint(255 * dark * light).astype(np.uint8) for light in (1 + (rows < 10), np.clip(2 - rows / 30, 1, 2))
-    )
+    lights = 1 + (rows < 10), np.clip(2 - rows / 30, 1, 2)  # with an edge, and without one
+    hat, shine = (np.rint(255 * dark * light).astype(np.uint8) for light in lights)
     assert hair_over(hat, dark, mask, brow)[: top + 8][mask[: top + 8] > 0.1].min() > 0.9, "a light hat"
     assert hair_over(shine, dark, mask, brow).max() == 0, "skin that shines is no hair"
 

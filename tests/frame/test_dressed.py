@@ -134,7 +134,8 @@ def test_light_and_shade_of_a_lender_are_drawn_in_the_light_of_the_source(
     np.testing.assert_allclose(near[:9], own[beside[1], beside[0] :][:9], atol=0.1)
     y, x = np.mgrid[: appearance.size, : appearance.size]
     contrast = float(np.exp((moment.light * appearance.light_sd + appearance.light_mean)[0, 3]))
-    brow, tip = np.rint((appearance.shape.front[[LEFT_BROW, LEFT_BROW * 0 + 4]].mean(1) - LO) / appearance.warp.step)
+    front, step = appearance.shape.front - LO, appearance.warp.step
+    brow, tip = np.rint(front[LEFT_BROW].mean(0) / step), np.rint(front[4] / step)
     for at, size, share in (((40, 70), 3.0, 0.45), (brow, 1.0, 1.0), (tip, 1.0, 1.0)):
         spot = np.exp(-np.square([x - at[0], y - at[1]]).sum(0) / (2 * size**2)).astype(np.float32)
         change = luminance(with_middle(texture, own + 0.1 * spot, appearance, moment)) - 0.5
