@@ -138,7 +138,8 @@ def measured_on(faces: FaceData) -> tuple[tuple[NDArray[Any], ...], int]:
         (reading,), marks = readings, [found[0].landmarks] * (1 + _DRAWS)
         (kind,), place = read_kinds([image], marks[:1]), reading.place
         draws = [whole.draw(f"{number}/{n}", attempt, 1.0, None, kind) for n in range(_DRAWS)]
-        new = whole.render(whole.styles(np.stack([reading.z_id] * _DRAWS), draws, attempt), [reading] * _DRAWS)
+        styles = whole.styles(np.stack([reading.z_id] * _DRAWS), draws, attempt)
+        new = whole.render(styles, [reading] * _DRAWS)
         finished = [whole.paste(image, reading, one).image for one in new]
         codes, lenders = np.split(np.stack([draw.w for draw in draws]), [size], axis=1)
         embeddings = recognizer.embed_each([image, *finished], marks)
@@ -150,10 +151,13 @@ def measured_on(faces: FaceData) -> tuple[tuple[NDArray[Any], ...], int]:
         bearded = hidden(place.beard, model.shape.front, model.size)
         weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - bearded) * (1 - model.nose)
         textures = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
-        biased.append((textures[0], place.texture, whole.kind_of(kind).reading, textures[1]))
+        shown = whole.renderer.moment(whole._unpacked(styles[0]), place).numbers[0]
+        biased.append(
+            (textures[0], place.texture, whole.kind_of(kind).reading, shown, place.moment.numbers[0], textures[1])
+        )
     if not biased:
         raise UsageError("no portrait shows a face without glasses; give aligned ones of 256²")
-    bias = fit_bias(*(np.stack(column) for column in zip(*biased, strict=True)), model.pixels)
+    bias = fit_bias(*(np.stack(column) for column in zip(*biased, strict=True)), model.pixels, model.on_brows)
     lights = np.s_[len(model.shape.basis) : len(model.shape.basis) + model.lights]
     columns = (np.stack(column) for column in zip(*seen, strict=True))
     return (bias, *gate_map(*columns, lights, len(model.lenders))), len(biased)

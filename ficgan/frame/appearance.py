@@ -113,7 +113,7 @@ class AppearanceModel(FrameParts):
         middles: int8 [S,P], `middle_of` them, see `MIDDLE_UNIT`; empty: it is not known.
         detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
-        bias: int8 [9,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
+        bias: int8 [15,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
         gate, lent_gate: float32 [1+D,E], [S,E] of `gate_map`, a usual embedding, and what a draw and each lender add
             to it; empty: it is not known.

@@ -390,35 +390,44 @@ def _bent(field: Floats, weight: Floats) -> Floats:
 # -- the bias of new faces ---------------------------------------------------------------------------------------------
 
 # Strengthened means have brows that are too high and dark, stains beside the mouth, and noses without redness. No
-# single face shows it; the mean difference to many photos does, and it is taken away. Nothing of a source takes part.
+# single face shows it; the mean difference to many photos does, and it is taken away. Smiles have too faint folds: the
+# bias depends on the expression that is published, too. Nothing else of a source takes part.
 
 # Of the numbers in a model's file: 1 in logarithms of light, redness and yellowness.
 BIAS_UNIT = 500
-# What is coarser than this follows the photo, and what is finer would draw lines, of the side.
-_COARSE, _FINEST = 0.125, 0.012
-# Most of a difference that counts; what holds a rare kind to the mean, in faces; share that is taken away; years
-# between which it changes.
-_MOST, _RIDGE, _TAKEN, _AGES = 0.6, 20.0, 0.8, (18, 75)
+# What is coarser than this follows the photo, and what is finer would draw lines, of the side; share that is taken away.
+_COARSE, _FINEST, _TAKEN = 0.125, 0.012, 0.8
+# The same of what depends on expression: everybody's folds lie elsewhere, so that their mean is fainter than any. Ages
+# at which folds begin to show, and show wholly.
+_FINEST_FOLD, _TAKEN_FOLD, _FOLDED = 0.006, 1.6, (8, 30)
+# Most of a difference that counts; what holds a rare kind to the mean, in faces; years between which it changes.
+_MOST, _RIDGE, _AGES = 0.6, 20.0, (18, 75)
 
 
-def bias_terms(kinds: Floats) -> Floats:
-    """Inputs [N,9] of the bias, of readings [N,9] by a `KindReader`: 1, ethnic groups, age."""
+def bias_terms(kinds: Floats, numbers: Floats) -> Floats:
+    """Inputs [N,15] of the bias, of readings [N,9] by a `KindReader` and expressions [N,6]: 1, groups, age, numbers."""
     ones = np.ones((len(kinds), 1), np.float32)
     years = np.clip(kinds[:, AGE], *_AGES)  # there are few portraits of others
-    return np.column_stack([ones, kinds[:, :MALE], years / 40 - 1]).astype(np.float32)
+    return np.column_stack([ones, kinds[:, :MALE], years / 40 - 1, numbers]).astype(np.float32)
 
 
-def fit_bias(made: Image, photos: Image, kinds: Floats, weights: Image, pixels: Any) -> NDArray[np.int8]:
-    """The bias of new faces in the place of those of photos: int8 [9,P,3], see `BIAS_UNIT`.
+def fit_bias(
+    made: Image, photos: Image, kinds: Floats, shown: Floats, own: Floats, weights: Image, pixels: Any, on_brows: Floats
+) -> NDArray[np.int8]:
+    """The bias of new faces in the place of those of photos: int8 [15,P,3], see `BIAS_UNIT`.
 
     Args:
         made, photos: uint8 [N,R,R,3], textures in the frame.
         kinds: float32 [N,9], readings of the new faces.
+        shown, own: float32 [N,6], numbers of expression of the new faces and of the photos.
         weights: uint8 [N,R,R], where 255 the skin, brows and lips of both show; 0 elsewhere.
         pixels: int [P], flat indices that are stored.
+        on_brows: float32 [R,R], 1 where brows lie; a lender's do not depend on expression.
     """
-    # Gender is shown more clearly on purpose: what men and women have too much of each stays.
-    terms = np.column_stack([bias_terms(kinds), kinds[:, MALE] - 0.5])
+    # Gender is shown more clearly on purpose: what men and women have too much of each stays. So does what comes of
+    # another expression than the photo's.
+    wanted = bias_terms(kinds, shown)
+    terms = np.column_stack([wanted, kinds[:, MALE] - 0.5, own - shown])
     found = np.zeros((len(made), len(pixels), 3), np.float32)
     for row, (new, old, weight) in enumerate(zip(made, photos, weights, strict=True)):
         logs = [np.log(one.astype(np.float32) / 255 + LOG_BLACK) @ PLANES for one in (new, old)]
@@ -427,17 +436,25 @@ def fit_bias(made: Image, photos: Image, kinds: Floats, weights: Image, pixels: 
         found[row] = (np.clip(difference, -_MOST, _MOST) * seen[..., None]).reshape(-1, 3)[pixels]
     held = np.full(terms.shape[1], _RIDGE, np.float32)
     held[0] = 1e-3
-    bias = np.linalg.solve(terms.T @ terms + np.diag(held), terms.T @ found.reshape(len(found), -1))[:-1]
+    bias = np.linalg.solve(terms.T @ terms + np.diag(held), terms.T @ found.reshape(len(found), -1))[: wanted.shape[1]]
     whole = np.zeros((len(bias), *made.shape[1:]), np.float32)
     whole.reshape(len(bias), -1, 3)[:, pixels] = bias.reshape(len(bias), -1, 3)
-    smooth = np.stack([cv2.GaussianBlur(one, (0, 0), _FINEST * len(one)) for one in whole])
-    steps = _TAKEN * BIAS_UNIT * smooth.reshape(len(bias), -1, 3)[:, pixels]
+    folds, many = _TAKEN_FOLD * (1 - on_brows[..., None]), shown.shape[1]
+    parts = [(_FINEST, _TAKEN)] * (len(bias) - many) + [(_FINEST_FOLD, folds)] * many
+    smooth = [
+        taken * cv2.GaussianBlur(one, (0, 0), finest * len(one))
+        for one, (finest, taken) in zip(whole, parts, strict=True)
+    ]
+    steps = BIAS_UNIT * np.stack(smooth).reshape(len(bias), -1, 3)[:, pixels]
     return np.clip(np.rint(steps), -127, 127).astype(np.int8)
 
 
-def without_bias(texture: Floats, bias: NDArray[np.int8], kind: Floats, pixels: Any) -> Floats:
-    """A texture [R,R,3] in [0,1] without the bias of its kind [9]."""
-    change = np.tensordot(bias_terms(kind[None])[0], bias.astype(np.float32), 1) * np.float32(-1 / BIAS_UNIT)
+def without_bias(texture: Floats, bias: NDArray[np.int8], kind: Floats, numbers: Floats, pixels: Any) -> Floats:
+    """A texture [R,R,3] in [0,1] without the bias of its kind [9] and of its expression [6]."""
+    shown = np.interp(kind[AGE], _FOLDED, (0, 1)) * numbers
+    change = np.tensordot(bias_terms(kind[None], shown[None])[0], bias.astype(np.float32), 1) * np.float32(
+        -1 / BIAS_UNIT
+    )
     out = texture.copy()
     flat = out.reshape(-1, 3)
     gains = np.exp(change @ np.linalg.inv(PLANES)).astype(np.float32)

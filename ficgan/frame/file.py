@@ -286,7 +286,7 @@ def _check_sizes(model: AppearanceModel) -> None:
         "teeth": (None, None, None),
         "telling": (code, code),
         "gate": (1 + code, None),
-        "bias": (READING, len(model.pixels), 3),
+        "bias": (READING + len(NUMBERS), len(model.pixels), 3),
         "usual": (SMALL, SMALL),
     }
     if details:

@@ -222,7 +222,7 @@ class FaceRenderer:
         texture = colours.lit_as(texture, place.texture, bare, 1 - place.glasses[7])
         texture = colours.with_lips(texture, place.lips, self.skin, model.lips)
         if model.bias.size:
-            texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
+            texture = colours.without_bias(texture, model.bias, row.kind, moment.numbers[0], model.pixels)
         age = float(row.kind[AGE])
         darkest, lightest = (float(np.interp(age, _AGES, ends)) for ends in (_DARKEST_BROWS, _LIGHTEST_BROWS))
         texture = colours.with_brows(texture, darkest, lightest, place.brows, model.on_brows, bare)

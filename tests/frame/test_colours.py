@@ -9,7 +9,7 @@ import pytest
 from ficgan.arrays import LUMA, luminance
 from ficgan.frame import Floats, colours
 from ficgan.frame.look import BLOTCHES, SPECKS, Blotches, read_blotches, with_blotches
-from ficgan.identity.kind import ETHNICITIES, MALE
+from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 SIDE = 64
 SKIN = np.flatnonzero(np.pad(np.ones((44, 44), bool), 10))
@@ -161,7 +161,7 @@ def test_skin_gets_blotches_as_strong_as_the_photos(rng: np.random.Generator, wh
     np.testing.assert_allclose(with_blotches(photo, skin, 0.5 * read, 0.1, which), photo, atol=1e-6)  # it has more
 
 
-def test_the_bias_of_a_kind_goes_and_the_rest_stays() -> None:
+def test_the_bias_of_a_kind_and_an_expression_goes_and_the_rest_stays() -> None:
     rng, side, many = np.random.default_rng(4), 32, 300
     pixels = np.flatnonzero(np.pad(np.ones((24, 24), bool), 4))
     kinds = np.zeros((many, len(ETHNICITIES) + 2), np.float32)
@@ -169,22 +169,25 @@ def test_the_bias_of_a_kind_goes_and_the_rest_stays() -> None:
     kinds[:, -2:] = np.column_stack([rng.integers(2, size=many), rng.uniform(5, 80, many)])
     stain = np.zeros((side, side, 3))
     stain[12:17, 8:14] = -0.2, 0.08, 0.0  # of one group: darker and redder
-    beard = np.roll(stain, 8, axis=0)  # of men
+    beard, fold = np.roll(stain, 8, axis=0), np.roll(stain, 10, axis=1) / 4  # of men; made too dark by the first number
     photos = rng.uniform(0.3, 0.6, (many, 1, 1, 3)) * np.ones((side, side, 1))
-    noise = rng.normal(0, 0.05, photos.shape)
-    strong, male = (kinds[:, column, None, None, None] for column in (2, MALE))
-    logs = (stain * strong + beard * (male - 0.5) + noise) @ np.linalg.inv(colours.PLANES)
+    noise, (shown, own) = rng.normal(0, 0.03, photos.shape), rng.normal(size=(2, many, 6)).astype(np.float32)
+    strong, male, wide, meant = (x[:, None, None, None] for x in (kinds[:, 2], kinds[:, MALE], shown[:, 0], own[:, 0]))
+    logs = stain * strong + beard * (male - 0.5) + fold * (wide + 2 * (wide - meant)) + noise
+    logs = logs @ np.linalg.inv(colours.PLANES)
     made = (photos + colours.LOG_BLACK) * np.exp(logs) - colours.LOG_BLACK
     made, photos = (np.clip(np.rint(255 * one), 0, 255).astype(np.uint8) for one in (made, photos))
     weights = np.full((many, side, side), 255, np.uint8)
-    bias = colours.fit_bias(made, photos, kinds, weights, pixels)
+    bias = colours.fit_bias(made, photos, kinds, shown, own, weights, pixels, np.zeros((side, side), np.float32))
     plain = np.full((side, side, 3), 0.5, np.float32)
-    for kind in kinds[:20]:
-        out = colours.without_bias(plain, bias, kind, pixels)
+    for kind, numbers in zip(kinds[:20], shown, strict=False):
+        out = colours.without_bias(plain, bias, kind, numbers, pixels)
         change = np.log((out + colours.LOG_BLACK) / (plain + colours.LOG_BLACK)) @ colours.PLANES
         light, red, _ = np.moveaxis(change, 2, 0)
         inside, outside = np.s_[13:16, 9:13], np.s_[20:26, 18:26]
         assert (0.08 < light[inside].mean() < 0.2 and red[inside].mean() < -0.02) == bool(kind[2])
         assert max(np.abs(light[outside]).mean(), np.abs(red[inside]).mean() * (1 - kind[2])) < 0.02
+        folded = np.interp(kind[AGE], (8, 30), (0, 1)) * numbers[0]
+        assert abs(light[13:16, 19:23].mean() - 0.06 * folded) < 0.015
         assert np.abs(light[21:24, 9:13]).mean() < 0.03, "what shows gender stays"
         assert (out.reshape(-1, 3)[np.setdiff1d(np.arange(side**2), pixels)] == 0.5).all()
