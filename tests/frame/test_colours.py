@@ -39,9 +39,8 @@ def test_lips_become_the_photos() -> None:
 
 
 def test_nostrils_become_as_dark_as_the_photos_and_no_lighter() -> None:
-    holes = np.zeros((2, SIDE, SIDE), np.float32)
+    holes, plain = np.zeros((2, SIDE, SIDE), np.float32), np.full((SIDE, SIDE, 3), (0.6, 0.45, 0.35), np.float32)
     holes[0, 38:41, 24:29] = holes[1, 38:41, 36:41] = 1
-    plain = np.full((SIDE, SIDE, 3), (0.6, 0.45, 0.35), np.float32)
     made = colours.with_nostrils(plain, np.float32([-0.5, 0.2]), holes)
     np.testing.assert_allclose(colours.read_nostrils(made, holes), [-0.5, 0], atol=0.08)
     assert (made[holes[0] == 0] == plain[holes[0] == 0]).all() and made[39, 26, 0] / made[39, 26, 2] > 1.75
@@ -53,8 +52,7 @@ def test_black_and_white_and_sepia_stay_so(tint: tuple[float, float, float]) -> 
     photo = np.rint(255 * np.clip(light * (1 - light) * 4 * np.array(tint) + light, 0, 1)).astype(np.uint8)
     made = face(0.15, 0.2, (1.0, 0.9, 0.8), 1)
     own = luminance(made)[..., None]
-    wanted = own + own * (1 - own) * 4 * np.array(tint)
-    np.testing.assert_allclose(colours.tinted(made, photo), wanted, atol=0.03)
+    np.testing.assert_allclose(colours.tinted(made, photo), own + own * (1 - own) * 4 * np.array(tint), atol=0.03)
 
 
 def test_skin_has_the_photos_light_and_shade_beside_the_light_around() -> None:
@@ -174,8 +172,7 @@ def test_the_bias_of_a_kind_and_an_expression_goes_and_the_rest_stays() -> None:
     noise, (shown, own) = rng.normal(0, 0.03, photos.shape), rng.normal(size=(2, many, 6)).astype(np.float32)
     strong, male, wide, meant = (x[:, None, None, None] for x in (kinds[:, 2], kinds[:, MALE], shown[:, 0], own[:, 0]))
     logs = stain * strong + beard * (male - 0.5) + fold * (wide + 2 * (wide - meant)) + noise
-    logs = logs @ np.linalg.inv(colours.PLANES)
-    made = (photos + colours.LOG_BLACK) * np.exp(logs) - colours.LOG_BLACK
+    made = (photos + colours.LOG_BLACK) * np.exp(logs @ np.linalg.inv(colours.PLANES)) - colours.LOG_BLACK
     made, photos = (np.clip(np.rint(255 * one), 0, 255).astype(np.uint8) for one in (made, photos))
     weights = np.full((many, side, side), 255, np.uint8)
     bias = colours.fit_bias(made, photos, kinds, shown, own, weights, pixels, np.zeros((side, side), np.float32))
