@@ -218,7 +218,7 @@ def _check_odd(name: str, kernel: int) -> None:
         raise UsageError(f"{name}: a kernel has a middle, and {kernel} is even; give {kernel - 1} or {kernel + 1}")
 
 
-_MARGIN = 0.1  # share of d by which a box grows on every side
+_MARGIN = 10.0  # a box grows by d over this on every side (eq. 2); d times .1 rounds otherwise
 # A face's box in eye distances: its centre below the middle of the eyes, width and height. Medians of YuNet's boxes on
 # 250 faces of the London and CelebA crops; they reach from the hairline to the chin.
 _FACE_CENTRE, _FACE_SIZE = 0.31, (2.1, 2.9)
@@ -240,7 +240,7 @@ def obfuscate_blur(
     shape, sides = image.shape[:2], boxes[:, 2:] - boxes[:, :2]
     out, weight, mask = image.copy(), np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
     sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
-    margin = _MARGIN * sizes[:, None]
+    margin = sizes[:, None] / _MARGIN
     spans, seen = _covered_pixels(np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin]), shape)
     if not len(spans):
         return out, weight

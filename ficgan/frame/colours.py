@@ -395,7 +395,7 @@ def _bent(field: Floats, weight: Floats) -> Floats:
 
 # Of the numbers in a model's file: 1 in logarithms of light, redness and yellowness.
 BIAS_UNIT = 500
-# What is coarser than this follows the photo, and what is finer would draw lines, of the side; share that is taken away.
+# What is coarser than this follows the photo, and what is finer draws lines, of the side; share that is taken away.
 _COARSE, _FINEST, _TAKEN = 0.125, 0.012, 0.8
 # The same of what depends on expression: everybody's folds lie elsewhere, so that their mean is fainter than any. Ages
 # at which folds begin to show, and show wholly.
