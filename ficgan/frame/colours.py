@@ -451,10 +451,8 @@ def fit_bias(
 
 def without_bias(texture: Floats, bias: NDArray[np.int8], kind: Floats, numbers: Floats, pixels: Any) -> Floats:
     """A texture [R,R,3] in [0,1] without the bias of its kind [9] and of its expression [6]."""
-    shown = np.interp(kind[AGE], _FOLDED, (0, 1)) * numbers
-    change = np.tensordot(bias_terms(kind[None], shown[None])[0], bias.astype(np.float32), 1) * np.float32(
-        -1 / BIAS_UNIT
-    )
+    terms = bias_terms(kind[None], np.interp(kind[AGE], _FOLDED, (0, 1)) * numbers[None])[0]
+    change = np.tensordot(terms, bias.astype(np.float32), 1) * np.float32(-1 / BIAS_UNIT)
     out = texture.copy()
     flat = out.reshape(-1, 3)
     gains = np.exp(change @ np.linalg.inv(PLANES)).astype(np.float32)

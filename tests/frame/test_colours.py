@@ -175,7 +175,9 @@ def test_the_bias_of_a_kind_and_an_expression_goes_and_the_rest_stays() -> None:
     made = (photos + colours.LOG_BLACK) * np.exp(logs @ np.linalg.inv(colours.PLANES)) - colours.LOG_BLACK
     made, photos = (np.clip(np.rint(255 * one), 0, 255).astype(np.uint8) for one in (made, photos))
     weights = np.full((many, side, side), 255, np.uint8)
-    bias = colours.fit_bias(made, photos, kinds, shown, own, weights, pixels, np.zeros((side, side), np.float32))
+    brows = np.repeat(np.float32([0, 1]), side // 2)[:, None] * np.ones(side, np.float32)
+    bias = colours.fit_bias(made, photos, kinds, shown, own, weights, pixels, brows)
+    assert not bias[kinds.shape[1] :, pixels >= side**2 // 2].any(), "a lender's brows do not depend on expression"
     plain = np.full((side, side, 3), 0.5, np.float32)
     for kind, numbers in zip(kinds[:20], shown, strict=False):
         out = colours.without_bias(plain, bias, kind, numbers, pixels)
