@@ -381,19 +381,20 @@ class FrameModel(FaceModel):
         columns = [np.broadcast_to(parts.get(name, 0), (count, width)) for name, width in self._widths.items()]
         return np.concatenate(columns, 1).astype(np.float32)
 
-    def _unpacked(self, row: Floats) -> Row:
+    def unpacked(self, row: Floats) -> Row:
+        """A row of `styles`, float32 [S], taken apart."""
         fields = np.split(row, np.cumsum(list(self._widths.values()))[:-1])
         code, given, own, new, noise, kind, lot, lender, layers, bare = fields
         (first, last), number = layers.astype(int), int(lender[0])
         return Row(code, given, own, new, noise, kind, float(lot[0]), number, int(first), int(last), bool(bare[0]))
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
-        rows = zip(map(self._unpacked, styles), readings, strict=True)
+        rows = zip(map(self.unpacked, styles), readings, strict=True)
         return [self.renderer.made(row, reading.place) for row, reading in rows]
 
     def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, int]]:
         """Of the faces of `render` what a detail network is given: textures [R,R,3], and the number of who lends."""
-        rows = zip(map(self._unpacked, styles), [reading.place for reading in readings], strict=True)
+        rows = zip(map(self.unpacked, styles), [reading.place for reading in readings], strict=True)
         return [(self.renderer.plain(row, place).texture, row.lender) for row, place in rows]
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:

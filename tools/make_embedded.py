@@ -151,10 +151,9 @@ def measured_on(faces: FaceData) -> tuple[tuple[NDArray[Any], ...], int]:
         bearded = hidden(place.beard, model.shape.front, model.size)
         weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - bearded) * (1 - model.nose)
         textures = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
-        shown = whole.renderer.moment(whole._unpacked(styles[0]), place).numbers[0]
-        biased.append(
-            (textures[0], place.texture, whole.kind_of(kind).reading, shown, place.moment.numbers[0], textures[1])
-        )
+        shown = whole.renderer.moment(whole.unpacked(styles[0]), place)
+        numbers = [moment.numbers[0] for moment in (shown, place.moment)]
+        biased.append((textures[0], place.texture, whole.kind_of(kind).reading, *numbers, textures[1]))
     if not biased:
         raise UsageError("no portrait shows a face without glasses; give aligned ones of 256²")
     bias = fit_bias(*(np.stack(column) for column in zip(*biased, strict=True)), model.pixels, model.on_brows)

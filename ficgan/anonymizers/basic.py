@@ -218,7 +218,7 @@ def _check_odd(name: str, kernel: int) -> None:
         raise UsageError(f"{name}: a kernel has a middle, and {kernel} is even; give {kernel - 1} or {kernel + 1}")
 
 
-_MARGIN = 10.0  # a box grows by d over this on every side (eq. 2); d times .1 rounds otherwise
+_MARGIN = 10.0  # a box grows by d / 10 on every side (eq. 2); .1 d rounds differently
 # A face's box in eye distances: its centre below the middle of the eyes, width and height. Medians of YuNet's boxes on
 # 250 faces of the London and CelebA crops; they reach from the hairline to the chin.
 _FACE_CENTRE, _FACE_SIZE = 0.31, (2.1, 2.9)

@@ -397,8 +397,8 @@ def _bent(field: Floats, weight: Floats) -> Floats:
 BIAS_UNIT = 500
 # What is coarser than this follows the photo, and what is finer draws lines, of the side; share that is taken away.
 _COARSE, _FINEST, _TAKEN = 0.125, 0.012, 0.8
-# The same of what depends on expression: everybody's folds lie elsewhere, so that their mean is fainter than any. Ages
-# at which folds begin to show, and show wholly.
+# The same of what depends on expression. Folds lie elsewhere in each face, so their mean is fainter than any of them.
+# Ages at which folds begin to show, and at which they show wholly.
 _FINEST_FOLD, _TAKEN_FOLD, _FOLDED = 0.006, 1.6, (8, 30)
 # Most of a difference that counts; what holds a rare kind to the mean, in faces; years between which it changes.
 _MOST, _RIDGE, _AGES = 0.6, 20.0, (18, 75)
@@ -424,8 +424,8 @@ def fit_bias(
         pixels: int [P], flat indices that are stored.
         on_brows: float32 [R,R], 1 where brows lie; a lender's do not depend on expression.
     """
-    # Gender is shown more clearly on purpose: what men and women have too much of each stays. So does what comes of
-    # another expression than the photo's.
+    # Gender is shown more clearly on purpose: what men and women have too much of each stays. So does the difference
+    # that comes from another expression than the photo's.
     wanted = bias_terms(kinds, shown)
     terms = np.column_stack([wanted, kinds[:, MALE] - 0.5, own - shown])
     found = np.zeros((len(made), len(pixels), 3), np.float32)
@@ -439,13 +439,11 @@ def fit_bias(
     bias = np.linalg.solve(terms.T @ terms + np.diag(held), terms.T @ found.reshape(len(found), -1))[: wanted.shape[1]]
     whole = np.zeros((len(bias), *made.shape[1:]), np.float32)
     whole.reshape(len(bias), -1, 3)[:, pixels] = bias.reshape(len(bias), -1, 3)
-    folds, many = _TAKEN_FOLD * (1 - on_brows[..., None]), shown.shape[1]
-    parts = [(_FINEST, _TAKEN)] * (len(bias) - many) + [(_FINEST_FOLD, folds)] * many
-    smooth = [
-        taken * cv2.GaussianBlur(one, (0, 0), finest * len(one))
-        for one, (finest, taken) in zip(whole, parts, strict=True)
-    ]
-    steps = BIAS_UNIT * np.stack(smooth).reshape(len(bias), -1, 3)[:, pixels]
+    kind, folds = np.split(whole, [-shown.shape[1]])
+    taken = [_TAKEN * cv2.GaussianBlur(one, (0, 0), _FINEST * len(one)) for one in kind]
+    beside = _TAKEN_FOLD * (1 - on_brows[..., None])
+    taken += [beside * cv2.GaussianBlur(one, (0, 0), _FINEST_FOLD * len(one)) for one in folds]
+    steps = BIAS_UNIT * np.stack(taken).reshape(len(bias), -1, 3)[:, pixels]
     return np.clip(np.rint(steps), -127, 127).astype(np.int8)
 
 

@@ -254,7 +254,7 @@ box_lists = st.lists(
     radius=st.sampled_from([0.05, 0.1, 0.5]),
     seed=st.integers(0, 99),
 )
-@example(1, 8, [(0.0, 0.0, 1.0, 59.99999999999999)], "released", 0.05, 0)  # its box ends on a pixel's edge, nearly
+@example(1, 8, [(0.0, 0.0, 1.0, 59.99999999999999)], "released", 0.05, 0)  # its box ends nearly on a pixel's edge
 def test_the_needed_area_alone_gives_what_the_whole_photo_gives(
     height: int,
     width: int,

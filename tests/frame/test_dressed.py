@@ -184,7 +184,7 @@ def test_a_man_with_a_moustache_keeps_one_and_nobody_else_gets_one(model: FrameM
         kind[[MALE, AGE]] = whose
 
     def read(reading: Any, kind: NDArray[np.float32]) -> float:
-        row = model._unpacked(other_styles(model, reading)[0])
+        row = model.unpacked(other_styles(model, reading)[0])
         moment = model.renderer.moment(row, reading.place)
         made = model.renderer.plain(replace(row, kind=kind), reading.place).texture
         rest = model.model.unpredicted(made.reshape(-1, 3)[model.model.pixels], moment)
@@ -209,7 +209,7 @@ def test_of_plain_skin_the_network_draws_nothing_fine(model: FrameModel, photo: 
     (reading,) = model.see([(photo, face)])
     skin = model.model.skin_parts[:-1].sum(0) > 0.99
     for row, least, most in ((other_styles(model, reading), 0.0, 0.3), (model.own_styles([reading]), 0.7, 1.3)):
-        made = [one.plain(model._unpacked(row[0]), reading.place).texture for one in (model.renderer, noisy)]
+        made = [one.plain(model.unpacked(row[0]), reading.place).texture for one in (model.renderer, noisy)]
         change = np.abs(made[1] - made[0]).mean(2)
         assert least <= np.median(change[skin]) / np.median(change[model.model.lips > 0.9]) <= most
 
